@@ -1,10 +1,10 @@
 """Every error that this project raises on purpose, as one tree.
 
-    VeriError                something that the user can act on
-    ├── InvalidRequest       the request is wrong; refused before anything started (400)
-    ├── JobNotFound          no job has that id or name (404)
-    ├── JobFailed            raised by ``Job.wait`` for a job that ended badly
-    └── LaunchFailed         the launcher did not come up
+VeriError                something that the user can act on
+├── InvalidRequest       the request is wrong; refused before anything started (400)
+├── JobNotFound          no job has that id or name (404)
+├── JobFailed            raised by ``Job.wait`` for a job that ended badly
+└── LaunchFailed         the launcher did not come up
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-MASK = "***"
 
 
 class VeriError(Exception):

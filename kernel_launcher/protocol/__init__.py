@@ -1,0 +1,1 @@
+"""The files that the notebook, the launcher and the ranks share: their paths, formats, readers and writers."""

@@ -1,0 +1,228 @@
+"""The fold: events in, the state of a job out. Pure; the order of events from different writers does not matter."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher.protocol.failure import Failure
+from kernel_launcher.protocol.states import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernel_launcher.protocol.events import Event
+
+
+@dataclass(slots=True)
+class RankView:
+    """What is known of one rank: its process, phase, step, and memory in bytes."""
+
+    process: dict[str, Any] | None = None
+    phase: str = ""
+    step: int = 0
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
+    last_event_at: str = ""
+
+
+@dataclass(slots=True)
+class Download:
+    """A file on its way from the hub, in bytes and bytes per second."""
+
+    file: str
+    done_bytes: int
+    total_bytes: int
+    bytes_per_second: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time left at the present rate; None while there is no rate."""
+        return (self.total_bytes - self.done_bytes) / self.bytes_per_second if self.bytes_per_second > 0 else None
+
+
+@dataclass(slots=True)
+class JobView:
+    """The state of a job as its events tell it.
+
+    ``steps`` and each column of ``series`` are aligned: ``series["loss"][i]`` belongs to optimizer step ``steps[i]``;
+    a value that is missing or was not finite is NaN.
+    """
+
+    status: Status = Status.QUEUED
+    reason: str = ""
+    plan_line: str = ""
+    resolved_parallelism: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    total_steps: int = 0
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    series: dict[str, array[float]] = field(default_factory=dict)
+    ranks: dict[int, RankView] = field(default_factory=dict)
+    download: Download | None = None
+    evaluations: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    failure: Failure | None = None
+    artifact: dict[str, Any] | None = None
+    controls: list[tuple[str, str]] = field(default_factory=list)
+    created_at: str = ""
+    started_at: str = ""
+    completed_at: str = ""
+    last_event_at: str = ""
+
+    @property
+    def step(self) -> int:
+        """The last optimizer step that was reported."""
+        return self.steps[-1] if self.steps else 0
+
+    @property
+    def phase(self) -> str:
+        """What rank 0 is doing."""
+        return self.ranks[0].phase if 0 in self.ranks else ""
+
+    def latest(self, metric: str) -> float | None:
+        """The newest value of a metric, or None where there is none or it was not finite."""
+        column = self.series.get(metric)
+        if not column or len(column) < len(self.steps) or not isfinite(column[-1]):
+            return None
+        return column[-1]
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Steps left times the median of the last 20 step times; None while it cannot be told."""
+        times = [value for value in self.series.get("step_seconds", array("d"))[-20:] if isfinite(value)]
+        if not times or not self.total_steps or self.status.is_terminal:
+            return None
+        return (self.total_steps - self.step) * median(times)
+
+    def metric_rows(self, keys: Iterable[str] | None = None) -> list[dict[str, float | int | None]]:
+        """One row a step: ``step`` and the metrics, None where a value is missing or was not finite."""
+        names = list(self.series) if keys is None else [key for key in keys if key in self.series]
+        columns = [_padded(self.series[name], len(self.steps)) for name in names]
+        return [
+            {"step": step}
+            | {name: value if isfinite(value) else None for name, value in zip(names, row, strict=True)}
+            for step, *row in zip(self.steps, *columns, strict=True)
+        ]
+
+    def apply(self, event: Event) -> None:
+        """Take in one event; unknown kinds and fields are ignored."""
+        at = str(event.get("t", ""))
+        self.last_event_at = max(self.last_event_at, at)
+        rank = event.get("rank")
+        if isinstance(rank, int):
+            view = self.ranks.setdefault(rank, RankView())
+            view.last_event_at = max(view.last_event_at, at)
+            handler = _OF_RANK.get(event["kind"])
+            if handler is not None:
+                handler(self, view, event)
+        else:
+            handler_of_job = _OF_JOB.get(event["kind"])
+            if handler_of_job is not None:
+                handler_of_job(self, event)
+
+    def apply_all(self, events: Iterable[Event]) -> JobView:
+        """Take in events; returns itself."""
+        for event in events:
+            self.apply(event)
+        return self
+
+
+def _padded(column: array[float], length: int) -> array[float]:
+    return column + array("d", [nan] * (length - len(column)))
+
+
+def _status(job: JobView, event: Event) -> None:
+    try:
+        status = Status(event.get("status", ""))
+    except ValueError:
+        return
+    if status != job.status and not job.status.may_become(status):
+        return
+    job.status, job.reason = status, str(event.get("reason") or "")
+    at = str(event.get("t", ""))
+    if status is Status.QUEUED:
+        job.created_at = at
+    elif status is Status.RUNNING:
+        job.started_at = at
+    elif status.is_terminal:
+        job.completed_at = at
+
+
+def _plan(job: JobView, event: Event) -> None:
+    job.plan_line = str(event.get("line") or "")
+    job.resolved_parallelism = dict(event.get("resolved_parallelism") or {})
+    job.warnings.extend(event.get("warnings") or [])
+
+
+def _failure(job: JobView, event: Event) -> None:
+    job.failure = job.failure or Failure.from_json(event)
+
+
+def _warning(job: JobView, event: Event) -> None:
+    job.warnings.append(str(event.get("message")))
+
+
+def _control(job: JobView, event: Event) -> None:
+    job.controls.append((str(event.get("request")), str(event.get("state"))))
+
+
+def _warning_of_rank(job: JobView, _: RankView, event: Event) -> None:
+    _warning(job, event)
+
+
+def _process(_: JobView, rank: RankView, event: Event) -> None:
+    rank.process = {key: event.get(key) for key in ("host", "pid", "pid_created")}
+
+
+def _phase(_: JobView, rank: RankView, event: Event) -> None:
+    rank.phase = str(event.get("phase") or "")
+
+
+def _heartbeat(_: JobView, rank: RankView, event: Event) -> None:
+    rank.step = int(event.get("step") or 0)
+    rank.phase = str(event.get("phase") or rank.phase)
+    rank.memory_bytes = int(event.get("memory_bytes") or 0)
+    rank.peak_memory_bytes = max(rank.peak_memory_bytes, int(event.get("peak_memory_bytes") or 0))
+
+
+def _step(job: JobView, rank: RankView, event: Event) -> None:
+    rank.step = int(event["step"])
+    job.total_steps = int(event.get("total_steps") or job.total_steps)
+    before = len(job.steps)
+    job.steps.append(rank.step)
+    for name, value in event.get("metrics", {}).items():
+        column = job.series.get(name)
+        if column is None:
+            column = job.series[name] = array("d")
+        if len(column) < before:
+            column.extend([nan] * (before - len(column)))
+        column.append(nan if value is None else value)
+
+
+def _download(job: JobView, _: RankView, event: Event) -> None:
+    done, total = int(event.get("done_bytes") or 0), int(event.get("total_bytes") or 0)
+    rate = float(event.get("bytes_per_second") or 0)
+    job.download = Download(str(event.get("file")), done, total, rate) if done < total else None
+
+
+def _eval(job: JobView, _: RankView, event: Event) -> None:
+    job.evaluations.append((int(event.get("step") or 0), dict(event.get("metrics") or {})))
+
+
+def _artifact(job: JobView, _: RankView, event: Event) -> None:
+    job.artifact = {key: event.get(key) for key in ("path", "files", "verified")}
+
+
+_OF_JOB = {"status": _status, "plan": _plan, "failure": _failure, "warning": _warning, "control": _control}
+_OF_RANK = {
+    "process": _process,
+    "phase": _phase,
+    "heartbeat": _heartbeat,
+    "step": _step,
+    "download": _download,
+    "eval": _eval,
+    "artifact": _artifact,
+    "warning": _warning_of_rank,
+}

@@ -1,0 +1,96 @@
+"""Names: where a bare setting belongs, and which known one was probably meant."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from kernel_launcher.spec import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECTIONS: dict[str, type[fields.Section]] = {
+    "method": fields.Method,
+    "job": fields.Job,
+    "model": fields.Model,
+    "dataset": fields.Dataset,
+    "resources": fields.Resources,
+    "limits": fields.Limits,
+    "huggingface": fields.Huggingface,
+    "report": fields.Report,
+}
+
+# Other names for the same setting, each accepted wherever the setting is.
+ALIASES = {
+    "method": "method.type",
+    "base_model": "model.base",
+    "dataset_id": "dataset.id",
+    "batch_size": "method.micro_batch_size",
+    "dataset_text_field": "dataset.text",
+    "gpus": "resources.gpu_count",
+}
+
+# What people type elsewhere, and what it is called here: used for suggestions only.
+_ELSEWHERE = {
+    "per_device_train_batch_size": "method.micro_batch_size",
+    "train_batch_size": "method.global_batch_size",
+    "num_train_epochs": "method.num_epochs",
+    "epochs": "method.num_epochs",
+    "lr": "method.learning_rate",
+    "lora_r": "method.lora_rank",
+    "r": "method.lora_rank",
+    "model_name": "model.base",
+    "model_name_or_path": "model.base",
+    "nproc_per_node": "resources.gpu_count",
+    "num_gpus": "resources.gpu_count",
+    "max_length": "method.max_seq_length",
+    "dtype": "method.precision",
+    "bf16": "method.precision",
+    "fp16": "method.precision",
+    "torch_dtype": "method.precision",
+    "assistant_only_loss": "method.loss_on",
+    "train_on_responses_only": "method.loss_on",
+    "completion_only_loss": "method.loss_on",
+    "save_steps": "method.checkpoint_every",
+    "save_total_limit": "method.checkpoint_keep",
+    "resume_from_checkpoint": "job.resume_from",
+    "run_name": "job.name",
+    "output_dir": "job.name",
+    "device_map": "resources.gpu_ids",
+    "cuda_visible_devices": "resources.gpu_ids",
+}
+
+
+def locate(key: str) -> str | None:
+    """The dotted name of a setting given bare or dotted, by alias or by field; None if there is no such setting."""
+    section, dot, name = key.partition(".")
+    if dot:
+        if section in SECTIONS and name in SECTIONS[section].model_fields:
+            return key
+        alias = ALIASES.get(name)
+        return alias if alias and alias.startswith(f"{section}.") else None
+    if key in ALIASES:
+        return ALIASES[key]
+    for section, model in SECTIONS.items():
+        if key in model.model_fields:
+            return f"{section}.{key}"
+    return None
+
+
+def nearest(key: str) -> str | None:
+    """The known dotted name that was probably meant, or None."""
+    bare = key.rpartition(".")[2].lower()
+    if bare in _ELSEWHERE:
+        return _ELSEWHERE[bare]
+    if located := locate(bare):
+        return located
+    matches = get_close_matches(bare, [*_bare_names(), *ALIASES, *_ELSEWHERE], n=1, cutoff=0.6)
+    if not matches:
+        return None
+    return _ELSEWHERE.get(matches[0]) or locate(matches[0])
+
+
+def _bare_names() -> Iterable[str]:
+    for model in SECTIONS.values():
+        yield from model.model_fields
