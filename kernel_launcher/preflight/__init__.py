@@ -1,0 +1,5 @@
+"""Checks that look at files, data, GPUs and environments; the last word before a process starts."""
+
+from kernel_launcher.preflight.prepare import Prepared, prepare
+
+__all__ = ["Prepared", "prepare"]

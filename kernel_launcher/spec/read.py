@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec.faults import unknown
 from kernel_launcher.spec.job import JobSpec
-from kernel_launcher.spec.names import ALIASES, SECTIONS, locate
+from kernel_launcher.spec.names import SECTIONS, locate
 
 
 @dataclass(slots=True)
@@ -108,6 +109,31 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
+def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
+    """A number of GPUs, or which ones, as settings: ``2``, ``"2"``, ``[0, 2]``, ``"0,2"``, ``"0-3"``; ``"3,"`` is one.
+
+    Raises:
+        InvalidRequest: It is none of these.
+    """
+    if value is None or value == "auto":
+        return {}
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"gpu_count": value}
+    if isinstance(value, str) and re.fullmatch(r"\d{1,6}", value.strip()):
+        return {"gpu_count": int(value)}
+    if isinstance(value, list | tuple):
+        return {"gpu_ids": list(value)}
+    ids: list[int] = []
+    for part in value.split(",") if isinstance(value, str) else [""]:
+        found = re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part)
+        if found:
+            ids += range(int(found[1]), int(found[2] or found[1]) + 1)
+        elif part.strip() or not ids:
+            reason, fix = "is neither a number of GPUs nor a list of them.", "Write 2, or 0,2, or 0-3."
+            raise InvalidRequest([Fault("gpus", shown("gpus", value), reason, fix)])
+    return {"gpu_ids": ids}
+
+
 def _flat(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     for key, value in settings.items():
@@ -175,6 +201,3 @@ def _anchor(
         if path.exists() or value.startswith(("./", "../", "~", "/")):
             # Not resolve(): the interpreter of a virtual environment is a link that must be kept.
             sections[section][name] = str(path if path.is_absolute() else path.absolute())
-
-
-__all__ = ["ALIASES", "parse_override", "read_spec"]

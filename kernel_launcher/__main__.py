@@ -1,0 +1,270 @@
+"""The command line: ``veri-jupyter VERB``. Each verb takes ``--json``: one JSON value on standard output.
+
+Exit codes: 0 done (or detached), 1 failed or refused, 2 usage, 130 stopped by somebody while following.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher import __version__
+from kernel_launcher.errors import InvalidRequest, LaunchFailed, VeriError
+from kernel_launcher.launcher import client
+from kernel_launcher.launcher.client import Failed, Refused, Reused
+from kernel_launcher.launcher.job_object import job_object
+from kernel_launcher.preflight import prepare
+from kernel_launcher.protocol import index
+from kernel_launcher.protocol.states import Status
+from kernel_launcher.protocol.summary import Summary
+from kernel_launcher.secrets import redact
+from kernel_launcher.spec import read_spec
+from kernel_launcher.spec.read import parse_gpus, parse_override
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernel_launcher.protocol.fold import JobView
+    from kernel_launcher.protocol.index import Entry
+    from kernel_launcher.spec import JobSpec
+
+_NOT_YET = ("resume", "checkpoints", "export", "data", "rehearse", "explain", "doctor")
+_EXIT = {Status.COMPLETED: 0, Status.CANCELLED: 130}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except VeriError as error:
+        if arguments.json:
+            _print_json({"error": error.to_json()})
+        else:
+            print(f"{error.code}: {redact(str(error))}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone (| head): nothing more to say, and not to be complained about
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="veri-jupyter", description="Plan, launch and watch a fine-tune.")
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    def verb(name: str, run: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=help_, description=help_)
+        sub.add_argument("--json", action="store_true", help="one JSON value on standard output")
+        sub.set_defaults(run=run)
+        return sub
+
+    sample = verb("sample", _sample, "Write a model and data to try, without a network.")
+    sample.add_argument("dir", metavar="DIR")
+
+    for name, run, help_ in (
+        ("plan", _plan, "Check a job file and show its plan; nothing is started."),
+        ("run", _run, "Start a job and follow it; Ctrl-C detaches, the job goes on."),
+    ):
+        sub = verb(name, run, help_)
+        sub.add_argument("file", metavar="FILE", help="a TOML job file")
+        sub.add_argument("--gpus", metavar="N|LIST", help="number of GPUs, or their indices (0,2 or 0-3)")
+        sub.add_argument("--gpu-type", metavar="T", help="kind of GPU to plan for")
+        sub.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting")
+        if name == "run":
+            sub.add_argument("--name", help="name of the job and its folder")
+            sub.add_argument("--run-dir", metavar="DIR", help="the job's folder (default: ./runs/NAME)")
+            sub.add_argument("--again", action="store_true", help="start anew although the same job is done")
+            sub.add_argument("--detach", action="store_true", help="do not follow")
+
+    jobs = verb("jobs", _jobs, "List jobs, newest first.")
+    jobs.add_argument("--status", choices=[str(status) for status in Status], help="only those")
+    jobs.add_argument("-n", type=int, default=20, metavar="N", help="at most N")
+
+    verb("show", _show, "Show one job.").add_argument("id", metavar="ID")
+    logs = verb("logs", _logs, "Show the end of a job's log.")
+    logs.add_argument("id", metavar="ID")
+    logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
+    logs.add_argument("-n", type=int, default=200, metavar="N", help="the last N lines")
+    logs.add_argument("--rank", type=int, metavar="R", help="of one rank")
+    stop = verb("stop", _stop, "Stop a job.")
+    stop.add_argument("id", metavar="ID")
+    stop.add_argument("--now", action="store_true", help="without the time to end by itself")
+    for name in _NOT_YET:
+        verb(name, _refuse(name), "Not in this release.").add_argument("rest", nargs="*", metavar="…")
+    return parser
+
+
+def _sample(arguments: argparse.Namespace) -> int:
+    command = [sys.executable, "-P", "-m", "kernel_launcher.samples", arguments.dir]
+    return subprocess.run([*command, "--json"] if arguments.json else command, check=False).returncode
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    prepared = prepare(_spec(arguments), to_run=False)
+    plan = prepared.plan
+    if arguments.json:
+        # There is no peak model in this release: states only, and no verdict about a peak.
+        shown = plan.to_json()
+        _print_json({k: shown[k] for k in ("line", "resolved_parallelism", "warnings", "defaults")} | _NO_PEAK)
+    else:
+        print("\n".join(plan.describe()))
+    return 0
+
+
+_NO_PEAK = {"peak": None, "verdict": None}
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    prepared = prepare(_spec(arguments))
+    if not arguments.json:
+        print("\n".join(prepared.plan.describe()))
+    run_dir = Path(arguments.run_dir).absolute() if arguments.run_dir else None
+    outcome = client.start(prepared, base_dir=Path.cwd(), name=arguments.name, run_dir=run_dir, again=arguments.again)
+    if isinstance(outcome, Refused):
+        raise InvalidRequest([outcome.fault])
+    if isinstance(outcome, Failed):
+        raise LaunchFailed(outcome.message, "\n".join(outcome.log_tail[-20:]), "\n".join(outcome.log_tail))
+    entry = outcome.entry
+    if not arguments.json:
+        how = "the same job, not started again (--again does)" if isinstance(outcome, Reused) else "started"
+        print(f"job {entry.id}: {how}\nfolder {entry.root}")
+    if arguments.detach:
+        if arguments.json:
+            _print_json(job_object(entry))
+        return 0
+    return _follow(entry, as_json=arguments.json)
+
+
+def _follow(entry: Entry, *, as_json: bool) -> int:
+    line = _Line(sys.stderr if as_json else sys.stdout)
+    try:
+        view = client.follow(entry, lambda view: line.show(_summary(entry, view).line()))
+    except KeyboardInterrupt:
+        line.end()
+        _say_detached(entry)
+        return 0
+    line.end()
+    if as_json:
+        _print_json(job_object(entry))
+    else:
+        print(_summary(entry, view).text())
+    return _EXIT.get(view.status, 1)
+
+
+def _say_detached(entry: Entry) -> None:
+    lines = (
+        "detached; the job goes on.",
+        f"  attach: veri-jupyter logs -f {entry.id}",
+        f"  stop:   veri-jupyter stop {entry.id}",
+    )
+    print("\n".join(lines), file=sys.stderr)
+
+
+class _Line:
+    """One line that is written over on a terminal; in a file, a line only when it changes, every few seconds."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._last = ""
+        self._next = 0.0
+
+    def show(self, text: str) -> None:
+        if text == self._last or (not self._terminal and time.monotonic() < self._next):
+            return
+        self._next = time.monotonic() + 5
+        self._last = text
+        self._stream.write(f"\r\x1b[2K{text}" if self._terminal else f"{text}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        if self._terminal and self._last:
+            self._stream.write("\n")
+
+
+def _jobs(arguments: argparse.Namespace) -> int:
+    found = [job_object(entry) for entry in index.entries()]
+    if arguments.status:
+        found = [job for job in found if job["status"] == arguments.status]
+    found = found[: arguments.n]
+    if arguments.json:
+        _print_json(found)
+    elif not found:
+        print("no jobs")
+    else:
+        width = max(len(job["id"]) for job in found)
+        for job in found:
+            steps = f"{job['current_step']}/{job['total_steps'] or '?'}"
+            print(f"{job['id']:{width}}  {job['status']:12}  {steps:>11}  {job['created_at'][:19].replace('T', ' ')}")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    entry = client.find(arguments.id)
+    if arguments.json:
+        _print_json(job_object(entry))
+    else:
+        print(_summary(entry, client.Watcher(entry).refresh()).text())
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    entry = client.find(arguments.id)
+    if arguments.json:
+        _print_json(client.log_lines(entry, arguments.rank, arguments.n))
+        return 0
+    if not arguments.follow:
+        print("\n".join(client.log_lines(entry, arguments.rank, arguments.n)))
+        return 0
+    try:
+        for line in client.follow_log(entry, arguments.rank, arguments.n):
+            print(line, flush=True)
+    except KeyboardInterrupt:
+        _say_detached(entry)
+        return 0
+    return _EXIT.get(client.Watcher(entry).refresh().status, 1)
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    entry = client.find(arguments.id)
+    view: JobView = client.stop(entry, now=arguments.now)
+    if arguments.json:
+        _print_json(job_object(entry))
+    else:
+        print(f"{entry.id}: {view.status}")
+    return 0
+
+
+def _refuse(name: str) -> Callable[[argparse.Namespace], int]:
+    def refuse(_: argparse.Namespace) -> int:
+        raise VeriError("not_available", f"veri-jupyter {name} is not in this release.")
+
+    return refuse
+
+
+def _spec(arguments: argparse.Namespace) -> JobSpec:
+    settings: dict[str, Any] = {"gpu_type": arguments.gpu_type}
+    if arguments.gpus is not None:
+        settings |= parse_gpus(arguments.gpus)
+    overrides = dict(parse_override(text) for text in arguments.set)
+    return read_spec(Path(arguments.file), settings=settings, overrides=overrides)
+
+
+def _summary(entry: Entry, view: JobView) -> Summary:
+    return Summary.of(entry, view, datetime.now().astimezone())
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

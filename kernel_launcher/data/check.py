@@ -1,0 +1,99 @@
+"""Whether the rows fit the method: in the cell, before anything starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from kernel_launcher.data.faults import RowFaults, column_names, no_rows, refused_rows, refused_source
+from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.readers import Broken
+from kernel_launcher.data.source import data_size, read_rows, suffix_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from kernel_launcher.data.columns import Columns
+    from kernel_launcher.data.readers import Row
+
+WHOLE_FILE_BYTES = 20_000_000
+FIRST_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a look at the rows found.
+
+    Attributes:
+        source: Where they come from, for messages.
+        rows_seen: Rows that were looked at.
+        complete: Whether these were all.
+        formats: How many rows are of each format.
+        faults: The rows that cannot be used, and how many they are.
+    """
+
+    source: str
+    rows_seen: int
+    complete: bool
+    formats: Mapping[str, int]
+    faults: RowFaults
+
+    def raise_if_faulty(self) -> None:
+        """Refuse the data set if a row in it cannot be used, or if it has none.
+
+        Raises:
+            InvalidRequest: With the first faulty rows, and the number of all.
+        """
+        if self.rows_seen == 0:
+            raise no_rows(self.source)
+        if self.faults.count:
+            raise refused_rows(self.source, self.rows_seen, self.faults)
+
+
+def check_rows(
+    rows: Iterable[tuple[int, Row]], columns: Columns, method: str, limit: int | None = None, source: str = ""
+) -> Report:
+    """Read every row, or the first ``limit``, as the method would.
+
+    Args:
+        rows: Numbered rows, as from ``read_rows`` or ``enumerate(list, 1)``.
+        columns: The names that the user gave.
+        method: ``sft_text`` or ``dpo``.
+        limit: Stop after so many rows; None looks at all.
+        source: Where the rows come from, for messages.
+
+    Raises:
+        InvalidRequest: The named columns contradict each other, or the file cannot be read.
+    """
+    reader = RowReader(columns, method)
+    faults = RowFaults(reader.needed)
+    iterator = iter(rows)
+    formats = Counter(name for _, name, _ in reader.examples(islice(iterator, limit), faults))
+    complete = next(iterator, None) is None
+    return Report(source, formats.total() + faults.count, complete, dict(formats.most_common()), faults)
+
+
+def check_file(path: Path, columns: Columns, method: str) -> Report:
+    """Look at all rows of a file of up to 20 MB of data, or else at the first 1,000.
+
+    Raises:
+        InvalidRequest: The file cannot be read or holds no rows, or the named columns contradict each other.
+    """
+    rows = read_rows(path)
+    if suffix_of(path) in (".csv", ".csv.gz"):
+        rows = _under_a_header(rows, path, RowReader(columns, method))
+    limit = None if data_size(path) <= WHOLE_FILE_BYTES else FIRST_ROWS
+    return check_rows(rows, columns, method, limit, str(path))
+
+
+def _under_a_header(rows: Iterator[tuple[int, Row]], path: Path, reader: RowReader) -> Iterator[tuple[int, Row]]:
+    """The same rows, if the first line named their columns: without a header it is itself a row."""
+    number, first = next(rows)
+    if not isinstance(first, Broken) and not reader.known_columns().intersection(first):
+        reason = f"Its first line names no known column: {', '.join(column_names(first))}."
+        fix = f"The first line of a CSV file names the columns, with commas between them. {reader.needed}"
+        raise refused_source(path, reason, fix)
+    return chain([(number, first)], rows)

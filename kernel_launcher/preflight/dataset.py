@@ -1,0 +1,68 @@
+"""Whether the data exists and its first rows fit the method; all of them are looked at again in the job."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernel_launcher.data.check import check_file, check_rows
+from kernel_launcher.data.columns import Columns
+from kernel_launcher.data.snapshot import Snapshot, file_digest, take_snapshot
+from kernel_launcher.data.source import HubId, resolve
+from kernel_launcher.errors import Fault, InvalidRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernel_launcher.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRef:
+    """What a job learns from.
+
+    Attributes:
+        kind: ``file``, ``hub`` or ``snapshot`` (rows from the notebook, written down).
+        path: The file, for ``file`` and ``snapshot``.
+        id: The id on the hub, for ``hub``.
+        digest: Hash of the rows, or of what names them on the hub.
+    """
+
+    kind: str
+    path: str | None = None
+    id: str | None = None
+    digest: str
+
+
+def check_dataset(
+    spec: JobSpec, rows: object | None, base_dir: Path
+) -> tuple[DataRef | None, Snapshot | None, list[Fault]]:
+    """What the job learns from, the notebook's rows written down, and what is wrong.
+
+    Args:
+        spec: Names a file or a data set on the hub, and the columns.
+        rows: Rows from the notebook, instead.
+        base_dir: What a relative path is relative to.
+    """
+    given = spec.dataset.id
+    if rows is not None and given is not None:
+        reason = "names a data set, but rows were given too."
+        return None, None, [Fault("dataset.id", repr(given), reason, "Give one of them.")]
+    if rows is None and given is None:
+        fix = 'Name a file, id = "./train.jsonl", or give rows: --data VAR, or the second argument of train().'
+        return None, None, [Fault("dataset.id", "", "no data.", fix)]
+    columns = Columns.of(spec.dataset)
+    try:
+        if rows is not None:
+            snapshot = take_snapshot(rows)
+            check_rows(snapshot.rows(), columns, spec.method.type, source="the rows given").raise_if_faulty()
+            return DataRef(kind="snapshot", digest=snapshot.sha256), snapshot, []
+        source = resolve(given or "", base_dir)
+        if isinstance(source, HubId):
+            named = hashlib.sha256(f"{source}@{spec.dataset.split}".encode()).hexdigest()
+            return DataRef(kind="hub", id=source.id, digest=named), None, []
+        check_file(source, columns, spec.method.type).raise_if_faulty()
+        return DataRef(kind="file", path=str(source), digest=file_digest(source)), None, []
+    except InvalidRequest as error:
+        return None, None, list(error.faults)

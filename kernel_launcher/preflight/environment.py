@@ -1,0 +1,92 @@
+"""Whether the environment that will train has what it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_launcher import __version__
+from kernel_launcher.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+_INSTALL = 'pip install "veri-jupyter[train]"'
+_ASK = f"""
+import json
+from importlib.metadata import PackageNotFoundError, version
+found = {{}}
+for name in {("veri-jupyter", *NEEDED)!r}:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = None
+print(json.dumps(found))
+"""
+
+
+def environment_faults(python: str | None) -> Iterator[Fault]:
+    """What is missing in the environment that trains: the kernel's own, or that of another interpreter."""
+    key = "resources.python"
+    if python is None:
+        found = {name: _version(name) for name in NEEDED}
+        missing = [name for name, known in found.items() if known is None]
+        if missing:
+            reason = f"the environment that trains lacks {', '.join(missing)}."
+            yield Fault(
+                key, "", reason, f"{_INSTALL}, or name another environment's interpreter.", "dependency_error"
+            )
+        return
+    if not Path(python).is_file() or not os.access(python, os.X_OK):
+        yield Fault(
+            key, python, "is no interpreter.", 'Name one: python = "/path/to/env/bin/python".', "config_error"
+        )
+        return
+    answer = _ask(python)
+    if isinstance(answer, str):
+        yield Fault(key, python, f"does not run: {answer}.", "Name a Python interpreter.", "config_error")
+        return
+    missing = [name for name, known in answer.items() if known is None]
+    if missing:
+        reason = f"that environment lacks {', '.join(missing)}."
+        yield Fault(key, python, reason, f'{python} -m pip install "veri-jupyter[train]"', "dependency_error")
+    elif answer["veri-jupyter"] != __version__:
+        reason = f"that environment has veri-jupyter {answer['veri-jupyter']}, this one {__version__}."
+        fix = f'{python} -m pip install "veri-jupyter=={__version__}"'
+        yield Fault(key, python, reason, fix, "dependency_error")
+
+
+@cache
+def _ask(python: str) -> dict[str, str | None] | str:
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _ASK],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return str(error).strip().splitlines()[-1]
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def is_own(python: str | None) -> bool:
+    """Whether a job runs in the environment of this process."""
+    return python is None or Path(python) == Path(sys.executable)

@@ -1,0 +1,57 @@
+"""Whether the base model is a complete folder, or can only be looked at when it is downloaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_launcher.errors import Fault
+from kernel_launcher.facts import read_model_facts
+from kernel_launcher.facts.model import BrokenModelError, weight_files
+from kernel_launcher.planner import ModelFacts
+from kernel_launcher.secrets import redact
+
+if TYPE_CHECKING:
+    from kernel_launcher.spec import JobSpec
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+_KEY = "model.base"
+
+
+def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
+    """The facts of the base model, and what is wrong with it; a hub id has neither until it is downloaded."""
+    base = spec.model.base or ""
+    path = Path(base)
+    if not path.exists():
+        if not path.is_absolute() and _HUB_ID.fullmatch(base):
+            return read_model_facts(None), []
+        near = _near(path)
+        fix = f"Did you mean {near}?" if near else "veri-jupyter sample ./sample writes one to try."
+        return ModelFacts(), [Fault(_KEY, redact(base), "there is no such folder.", fix, "model_load_error")]
+    if not path.is_dir():
+        reason, fix = "is a file; a model is a folder with config.json.", f"Use {path.parent}."
+        return ModelFacts(), [Fault(_KEY, base, reason, fix, "model_load_error")]
+    try:
+        facts = read_model_facts(path)
+        if (path / "adapter_config.json").exists():
+            reason, fix = "is a LoRA adapter, not a base model.", "Name the model that it was trained on."
+            return facts, [Fault(_KEY, base, reason, fix, "model_load_error")]
+        if not weight_files(path) and not list(path.glob("pytorch_model*.bin")):
+            reason, fix = "has no weights (model.safetensors).", "Copy the whole folder."
+            return facts, [Fault(_KEY, base, reason, fix, "model_load_error")]
+    except (BrokenModelError, OSError) as error:
+        return ModelFacts(), [Fault(_KEY, base, f"{error}.", "Copy or download it again.", "model_load_error")]
+    if not any((path / name).exists() for name in _TOKENIZERS):
+        return facts, [Fault(_KEY, base, "has no tokenizer.", "Copy the tokenizer's files, too.", "model_load_error")]
+    return facts, []
+
+
+def _near(path: Path) -> Path | None:
+    """A model folder next to a path that does not exist."""
+    try:
+        folders = sorted(found.parent for found in path.parent.glob("*/config.json"))
+    except OSError:
+        return None
+    return folders[0] if folders else None
