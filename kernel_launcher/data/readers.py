@@ -15,7 +15,7 @@ from kernel_launcher.data.faults import brief
 from kernel_launcher.data.messages import kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _BOM = b"\xef\xbb\xbf"
@@ -56,6 +56,14 @@ def read_json(path: Path) -> Iterator[tuple[int, Row]]:
     if first_line == b"{":
         raise Unreadable("It holds one object.", "Write a list of objects, or one object a line.")
     return _json_list(path) if first_line.startswith(b"[") else _json_lines(path)
+
+
+def json_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Row]]:
+    """One object a line; empty lines are counted and skipped."""
+    for number, line in enumerate(lines, 1):
+        content = line.removeprefix(_BOM) if number == 1 else line
+        if content and not content.isspace():
+            yield number, _json_row(content, number)
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, Row]]:
@@ -118,10 +126,7 @@ def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Row]]:
     with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            content = line.removeprefix(_BOM) if number == 1 else line
-            if content and not content.isspace():
-                yield number, _json_row(content, number)
+        yield from json_lines(file)
 
 
 def _json_row(line: bytes, number: int) -> Row:

@@ -130,9 +130,9 @@ def find(key: str) -> Entry:
     entries = index.entries()
     if key == "last" and entries:
         return entries[0]
-    for fits in (lambda e: e.id == key, lambda e: e.name == key):
-        if named := [entry for entry in entries if fits(entry)]:
-            return named[0]
+    named = [entry for entry in entries if entry.id == key] or [entry for entry in entries if entry.name == key]
+    if named:
+        return named[0]
     found = [entry for entry in entries if key and entry.id.startswith(key)]
     if len(found) == 1:
         return found[0]

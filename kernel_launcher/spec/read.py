@@ -110,7 +110,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
-    """A number of GPUs, or which ones, as settings: ``2``, ``"2"``, ``[0, 2]``, ``"0,2"``, ``"0-3"``; ``"3,"`` is one.
+    """A number of GPUs, or which ones, as settings: ``2``, ``[0, 2]``, ``"0,2"``, ``"0-3"``; ``"3,"`` is GPU 3.
 
     Raises:
         InvalidRequest: It is none of these.

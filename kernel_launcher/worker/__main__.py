@@ -1,0 +1,60 @@
+"""``python -m kernel_launcher.worker RUN_DIR``: one rank of one job."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_launcher.protocol.events import EventWriter
+from kernel_launcher.protocol.paths import RunDir
+from kernel_launcher.worker import watch
+from kernel_launcher.worker.assignment import Assignment, Rank
+from kernel_launcher.worker.failures import PeerFailed, record_of
+from kernel_launcher.worker.reporter import Reporter
+
+if TYPE_CHECKING:
+    from kernel_launcher.protocol.paths import RankDir
+
+
+def main(run_dir: str) -> int:
+    """Do one rank's part of a job; returns the exit code."""
+    run, rank = RunDir(Path(run_dir)), Rank.from_environment()
+    folder = rank.folder(run)
+    reporter = Reporter(EventWriter(folder.events, "rank", attempt=rank.attempt, rank=rank.rank))
+    _show_stacks_on_request(folder)
+    watch.start(run)
+    rank.prepare_environment()
+    try:
+        from kernel_launcher.worker.train import train
+
+        train(Assignment.read(run, rank), reporter)
+    except PeerFailed:
+        return 1
+    except BaseException as error:  # noqa: BLE001 - sys.exit in a model's own code must leave a record, too
+        record = record_of(error, rank, phase=reporter.phase, step=reporter.step)
+        sys.stderr.write(record.traceback)
+        record.write(folder.failure)
+        return 1
+    finally:
+        reporter.close()
+    return 0
+
+
+def _show_stacks_on_request(folder: RankDir) -> None:
+    """Leave the stacks of all threads in a file on SIGUSR1, and on standard error in a crash."""
+    faulthandler.enable()
+    stacks = os.open(folder.root / "stacks.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+
+
+if __name__ == "__main__":
+    exit_code = main(sys.argv[1])
+    watch.end_children()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: after a failed collective the interpreter's own end can hang in a communicator's destructor.
+    os._exit(exit_code)

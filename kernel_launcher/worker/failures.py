@@ -1,0 +1,84 @@
+"""From an exception to the record that a rank leaves before it ends."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from kernel_launcher.errors import VeriError
+from kernel_launcher.protocol.failure import RankRecord
+from kernel_launcher.secrets import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernel_launcher.worker.assignment import Rank
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Rust and C++ libraries (safetensors, tokenizers, torch) wrap the system's error in classes of their own.
+_TEXTS = (
+    ("No space left on device", "disk_full"),
+    ("Disk quota exceeded", "disk_full"),
+    ("can't allocate memory", "host_oom"),
+    ("Cannot allocate memory", "host_oom"),
+    ("no kernel image is available", "dependency_error"),
+    ("NVIDIA driver on your system is too old", "dependency_error"),
+)
+
+
+class PeerFailed(Exception):
+    """Another rank has failed and says why in its own record; this one only ends."""
+
+
+def code_of(error: BaseException) -> str | None:
+    """The failure code of an exception or of what caused it; None where it is just an error in training."""
+    for link in _chain(error):
+        code = _own_code(link)
+        if code is not None:
+            return code
+    return None
+
+
+def record_of(error: BaseException, rank: Rank, *, phase: str, step: int) -> RankRecord:
+    """What this rank says about its failure, without secrets."""
+    text = f"exit code {error.code}" if isinstance(error, SystemExit) else str(error)
+    return RankRecord(
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        world_size=rank.world_size,
+        code=code_of(error),
+        exception=type(error).__name__,
+        text=redact(text),
+        traceback=redact("".join(traceback.format_exception(error))),
+        phase=phase,
+        step=step,
+        time_ns=time.time_ns(),
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__
+
+
+def _own_code(error: BaseException) -> str | None:
+    if isinstance(error, VeriError):
+        return error.code
+    if isinstance(error, SystemExit):
+        return "user_exit"
+    if isinstance(error, ImportError):
+        return "dependency_error"
+    if isinstance(error, MemoryError):
+        return "host_oom"
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return "disk_full"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return "oom"
+    text = str(error)
+    return next((code for part, code in _TEXTS if part in text), None)
