@@ -172,29 +172,38 @@ class Watcher:
     def _lost(self) -> None:
         view, run = self._view, self.entry.run
         reap.end(reap.rank_processes(view), grace_seconds=2)
-        message = f"the launcher died without a word; ranks that were left were ended\n{view.plan_line}"
-        view.failure = Failure(
-            code="launcher_lost",
-            message=message,
-            attribution=attribution_of("launcher_lost", len(view.ranks)),
-            log_tail=tuple(job_log(run, TAIL_LINES)[-TAIL_LINES:]),
+        asked = any(name == "stop" for name, _ in view.controls) or any(
+            r.name == "stop" for r in control.pending(run)
         )
-        view.status, view.reason, view.completed_at = Status.FAILED, view.failure.headline, view.last_event_at
+        if asked:
+            view.status, view.reason = Status.CANCELLED, "stopped on request; its launcher had to be ended"
+        else:
+            message = f"the launcher died without a word; ranks that were left were ended\n{view.plan_line}"
+            view.failure = Failure(
+                code="launcher_lost",
+                message=message,
+                attribution=attribution_of("launcher_lost", len(view.ranks)),
+                log_tail=tuple(job_log(run, TAIL_LINES)[-TAIL_LINES:]),
+            )
+            view.status, view.reason = Status.FAILED, view.failure.headline
+        view.completed_at = view.last_event_at
         status = read_json(run.status) or {}
-        status |= {"status": str(view.status), "reason": view.reason, "error": view.failure.to_json()}
+        error = view.failure.to_json() if view.failure else None
+        status |= {"status": str(view.status), "reason": view.reason, "error": error}
         try:
             write_json(run.status, status | {"completed_at": view.completed_at})
         except OSError:
             return  # a folder that cannot be written can still be read: the next look says the same
 
 
-def stop(entry: Entry, *, now: bool = False, timeout: float | None = None) -> JobView:
+def stop(entry: Entry, *, now: bool = False, patience: float | None = None) -> JobView:
     """Stop a job and wait until it has ended: ask, then SIGTERM, then SIGKILL for whatever is left.
 
     Args:
         entry: The job.
         now: Do not give the ranks time to end by themselves.
-        timeout: Seconds for the launcher to act before it is made to; by default longer than the ranks' own grace.
+        patience: Seconds that the launcher has to act on the request, and again on SIGTERM; by default longer than
+            the ranks' own grace.
     """
     watcher = Watcher(entry)
     view = watcher.refresh()
@@ -203,13 +212,14 @@ def stop(entry: Entry, *, now: bool = False, timeout: float | None = None) -> Jo
     plan = read_json(entry.run.plan) or {}
     grace = plan.get("resources", {}).get("grace_seconds", _ELASTIC_SECONDS)
     control.send(entry.run, "stop", now=now)
-    if _ended(watcher, timeout or grace + _ELASTIC_SECONDS):
+    patience = grace + _ELASTIC_SECONDS if patience is None else patience
+    if _ended(watcher, patience):
         return watcher.refresh()
     # It does not answer. Never SIGKILL first: the agent's ranks are sessions of their own and would run on.
     launcher = find_process(read_json(entry.run.lock))
     if launcher is not None:
         launcher.terminate()
-        if _ended(watcher, grace + _ELASTIC_SECONDS):
+        if _ended(watcher, patience):
             return watcher.refresh()
     left = reap.rank_processes(watcher.refresh())
     reap.end([launcher, *left] if launcher is not None else left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def run_ranks(run: RunDir, *, world_size: int, job_id: str, attempt: int, grace_
         nproc_per_node=world_size,
         run_id=job_id,
         rdzv_backend=_BACKEND,
+        signals_to_handle="SIGTERM,SIGINT",
         max_restarts=0,  # the default of 3 would repeat an out-of-memory run four times
         monitor_interval=0.2,
         logs_specs=_RunDirLogs(run, attempt),
@@ -61,6 +63,10 @@ def run_ranks(run: RunDir, *, world_size: int, job_id: str, attempt: int, grace_
         return Exits({rank: failure.exitcode for rank, failure in error.failures.items()})
     except SignalException as error:
         raise Signalled(str(error)) from None
+    finally:
+        # The agent's handlers would raise in whatever comes next; the ranks are gone, there is nothing left to ask.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
     return Exits({})
 
 

@@ -111,7 +111,8 @@ class JobView:
         at = str(event.get("t", ""))
         self.last_event_at = max(self.last_event_at, at)
         rank = event.get("rank")
-        if isinstance(rank, int):
+        # By source, not by the rank alone: the launcher's verdict names a rank, too.
+        if event.get("src") == "rank" and isinstance(rank, int):
             view = self.ranks.setdefault(rank, RankView())
             view.last_event_at = max(view.last_event_at, at)
             handler = _OF_RANK.get(event["kind"])

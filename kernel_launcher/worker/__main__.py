@@ -17,6 +17,7 @@ from kernel_launcher.worker.failures import PeerFailed, record_of
 from kernel_launcher.worker.reporter import Reporter
 
 if TYPE_CHECKING:
+    from kernel_launcher.protocol.failure import RankRecord
     from kernel_launcher.protocol.paths import RankDir
 
 
@@ -35,13 +36,19 @@ def main(run_dir: str) -> int:
     except PeerFailed:
         return 1
     except BaseException as error:  # noqa: BLE001 - sys.exit in a model's own code must leave a record, too
-        record = record_of(error, rank, phase=reporter.phase, step=reporter.step)
-        sys.stderr.write(record.traceback)
-        record.write(folder.failure)
+        _leave(record_of(error, rank, phase=reporter.phase, step=reporter.step), folder)
         return 1
     finally:
         reporter.close()
     return 0
+
+
+def _leave(record: RankRecord, folder: RankDir) -> None:
+    try:
+        record.write(folder.failure)  # first: once one rank has failed, the agent ends the others
+    except OSError as error:
+        sys.stderr.write(f"no failure record could be written: {error}\n")
+    sys.stderr.write(record.traceback)
 
 
 def _show_stacks_on_request(folder: RankDir) -> None:

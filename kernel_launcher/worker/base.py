@@ -1,0 +1,180 @@
+"""The base model: where its files are, its tokenizer, its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher.errors import VeriError
+from kernel_launcher.protocol.files import read_json, write_json
+from kernel_launcher.secrets import redact
+from kernel_launcher.worker.failures import code_of
+from kernel_launcher.worker.waiting import wait_for_first_rank
+from kernel_launcher.worker.weights import BrokenFile, stored_tensors, weight_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from kernel_launcher.spec.fields import Method
+    from kernel_launcher.worker.assignment import Assignment
+    from kernel_launcher.worker.reporter import Reporter
+
+_WEIGHT_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "float32", "fp32": "float32"}
+_FROZEN_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "bfloat16", "fp32": "float32"}
+# Tokens that models without a pad token keep for such a use; never one that ends a turn.
+_PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base model on this machine.
+
+    Attributes:
+        name: What an adapter calls its base: the absolute folder, or the hub id.
+        revision: The commit on the hub; None for a folder.
+        folder: Where its files are.
+        trust_remote_code: Whether code in that folder may run.
+    """
+
+    name: str
+    revision: str | None
+    folder: Path
+    trust_remote_code: bool
+
+    @classmethod
+    def find(cls, assignment: Assignment, reporter: Reporter) -> Base:
+        """The base model of a job; what comes from the hub is downloaded by rank 0 while the others wait.
+
+        Raises:
+            VeriError: ``model_load_error``: it cannot be had, or a weight file is broken.
+        """
+        asked = assignment.spec.model
+        assert asked.base is not None
+        if Path(asked.base).is_dir():
+            folder, revision = Path(asked.base).absolute(), None
+            name = str(folder)
+        else:
+            folder, revision = _from_hub(assignment, reporter)
+            name = asked.base
+        if assignment.rank.is_first:
+            _check_weights(name, folder)
+        return cls(name, revision, folder, asked.trust_remote_code)
+
+
+def weight_dtype(method: Method) -> torch.dtype:
+    """The format of the weights that are loaded.
+
+    With an adapter these are the frozen ones: PEFT adds its own in float32, and casts its inputs to it and its output
+    back, so that the residual stream stays in the base's format.
+    """
+    import torch
+
+    dtypes = _FROZEN_DTYPES if method.lora_rank else _WEIGHT_DTYPES
+    dtype: torch.dtype = getattr(torch, dtypes[method.precision])
+    return dtype
+
+
+def load_tokenizer(base: Base) -> Any:
+    """The model's tokenizer, just as it is.
+
+    Raises:
+        VeriError: ``model_load_error``.
+    """
+    from transformers import AutoTokenizer
+
+    return _loaded(
+        base,
+        lambda: AutoTokenizer.from_pretrained(base.folder, trust_remote_code=base.trust_remote_code),
+        "its tokenizer",
+    )
+
+
+def load_model(base: Base, method: Method, device: torch.device) -> Any:
+    """The model on its device; on a GPU its weights go there without a copy in host memory.
+
+    Raises:
+        VeriError: ``model_load_error``: also when the files lack weights that the model needs.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model, found = _loaded(
+        base,
+        lambda: AutoModelForCausalLM.from_pretrained(
+            base.folder,
+            dtype=weight_dtype(method),
+            device_map=None if device.type == "cpu" else {"": device},
+            trust_remote_code=base.trust_remote_code,
+            output_loading_info=True,
+        ),
+        "it",
+    )
+    if missing := sorted(found["missing_keys"]):
+        few = ", ".join(missing[:5])
+        raise VeriError(
+            "model_load_error",
+            f"{base.name} lacks {len(missing)} weights that a {type(model).__name__} needs: {few}",
+            "They would start at random values. Check that the download is complete.",
+        )
+    # With it the Trainer takes the model for one that is spread over devices.
+    vars(model).pop("hf_device_map", None)
+    return model
+
+
+def choose_pad_token(tokenizer: Any) -> str:
+    """A token to fill up short rows with: the model's own, one kept for it, or else the end token.
+
+    What it is does not matter to the loss (padding carries no label and no attention), only that the model has it:
+    nothing is added, so no embedding is resized.
+    """
+    if tokenizer.pad_token is not None:
+        return str(tokenizer.pad_token)
+    known = tokenizer.get_added_vocab()
+    free = [name for name in _PAD_NAMES if name in known and name != tokenizer.eos_token]
+    token = free[0] if free else tokenizer.eos_token
+    if token is None:
+        raise VeriError("model_load_error", "the tokenizer has neither a pad token nor an end token.")
+    return str(token)
+
+
+def _from_hub(assignment: Assignment, reporter: Reporter) -> tuple[Path, str]:
+    asked = assignment.spec.model
+    note = assignment.run.data / "base.json"
+    if assignment.rank.is_first:
+        from kernel_launcher.worker.download import fetch
+
+        assert asked.base is not None
+        snapshot = fetch(
+            asked.base,
+            asked.revision,
+            with_code=asked.trust_remote_code,
+            report=lambda **fields: reporter.put("download", **fields),
+            warn=reporter.warn,
+        )
+        write_json(note, {"folder": str(snapshot.folder), "revision": snapshot.revision})
+        return snapshot.folder, snapshot.revision
+    wait_for_first_rank(note, assignment)
+    found = read_json(note)
+    assert found is not None
+    return Path(found["folder"]), str(found["revision"])
+
+
+def _check_weights(name: str, folder: Path) -> None:
+    try:
+        for path in weight_files(folder):
+            stored_tensors(path)
+    except (BrokenFile, OSError) as error:
+        raise VeriError("model_load_error", f"{name} cannot be loaded: {error}", "Copy or download it again.") from None
+
+
+def _loaded(base: Base, load: Callable[[], Any], what: str) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        # Out of memory, a missing package and so on have codes of their own; whatever else a loader raises means this.
+        if code_of(error):
+            raise
+        reason = redact(f"{type(error).__name__}: {error}")
+        raise VeriError("model_load_error", f"{base.name} cannot be loaded, {what} failed: {reason}") from error

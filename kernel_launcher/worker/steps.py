@@ -1,0 +1,128 @@
+"""What is reported of each optimizer step, and the end of a run whose loss is not finite."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed as dist
+from transformers import TrainerCallback
+
+from kernel_launcher.errors import VeriError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernel_launcher.worker.reporter import Reporter
+    from kernel_launcher.worker.sft import Trainer
+
+
+class TokenCount:
+    """Tokens of each step over all ranks, without padding.
+
+    The sum over ranks runs while the step computes; TRL's own count leaves out whole micro-batches at the end of an
+    epoch, where it takes the number of rows that are left for the number of ranks that have some.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.total = 0
+        self._world_size = world_size
+        self._count: torch.Tensor | None = None
+        self._work: dist.Work | None = None
+
+    def begin(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        """Count the micro-batches of the step that begins."""
+        if batches:
+            self._count = torch.stack([batch["attention_mask"].sum() for batch in batches]).sum()
+            if self._world_size > 1:
+                self._work = dist.all_reduce(self._count, async_op=True)
+
+    def end(self) -> int:
+        """The tokens of the step that has ended."""
+        if self._work is not None:
+            self._work.wait()
+        assert self._count is not None
+        count = int(self._count.item())
+        self.total += count
+        return count
+
+
+class StepReporter(TrainerCallback):
+    """Rank 0 reports each optimizer step; every rank stops at the first value that is not finite.
+
+    The Trainer averages the logged loss over all ranks, so each of them sees the same value and stops at the same
+    step.
+    """
+
+    def __init__(self, trainer: Trainer, reporter: Reporter) -> None:
+        self._trainer = trainer
+        self._reporter = reporter
+        self._mark = 0.0
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self._mark = time.perf_counter()
+
+    def on_step_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        """Tell the first step from the rest: it compiles, allocates, and shows whether memory is enough."""
+        if state.global_step == 0:
+            self._reporter.enter("first_step")
+
+    def on_log(self, _: Any, state: Any, __: Any, logs: Mapping[str, float], **___: Any) -> None:
+        """Take the step's values; the Trainer calls this after each one."""
+        if "loss" not in logs:  # the summary at the end of the run
+            return
+        metrics = self._metrics(logs)
+        bad = [name for name in ("loss", "grad_norm") if not math.isfinite(metrics[name])]
+        if state.is_world_process_zero or bad:
+            self._report(state, metrics)
+        self._reporter.step = state.global_step
+        if bad:
+            raise _not_finite(state.global_step, metrics, bad, self._trainer)
+        if state.global_step == 1:
+            self._reporter.enter("train")
+
+    def _metrics(self, logs: Mapping[str, float]) -> dict[str, float]:
+        tokens = self._trainer.tokens.end()
+        now = time.perf_counter()
+        seconds, self._mark = now - self._mark, now
+        return {
+            "loss": logs["loss"],
+            "learning_rate": logs["learning_rate"],
+            "grad_norm": logs["grad_norm"],
+            "tokens_per_second": tokens / seconds,
+            "step_seconds": seconds,
+            "tokens": self._trainer.tokens.total,
+            "epoch": logs["epoch"],
+        }
+
+    def _report(self, state: Any, metrics: dict[str, float]) -> None:
+        self._reporter.report_step(state.global_step, state.max_steps, metrics)
+        print(
+            f"step {state.global_step}/{state.max_steps}  loss {metrics['loss']:.4f}  "
+            f"grad_norm {metrics['grad_norm']:.3f}  lr {metrics['learning_rate']:.3g}  "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s  {metrics['step_seconds']:.2f} s"
+        )
+
+
+def _not_finite(step: int, metrics: Mapping[str, float], bad: list[str], trainer: Trainer) -> VeriError:
+    values = ", ".join(f"{name} {metrics[name]}" for name in bad)
+    own = torch.stack(trainer.own_losses)
+    ranks = [rank for rank, finite in enumerate(_on_all_ranks(own.isfinite().all())) if not finite]
+    where = f"; the loss of rank {', '.join(map(str, ranks))} is at fault" if ranks else "; every rank's loss is finite"
+    return VeriError(
+        "non_finite_loss",
+        f"step {step}: {values}{where if 'loss' in bad or ranks else ''}.",
+        "Lower learning_rate, or keep float32 weights with precision = \"bf16_mixed\".",
+    )
+
+
+def _on_all_ranks(value: torch.Tensor) -> list[bool]:
+    """A flag of each rank; every rank must be here at once."""
+    if not dist.is_initialized():
+        return [bool(value)]
+    flags = [torch.zeros_like(value, dtype=torch.uint8) for _ in range(dist.get_world_size())]
+    dist.all_gather(flags, value.to(torch.uint8))
+    return [bool(flag) for flag in flags]

@@ -1,0 +1,243 @@
+"""The functions behind every magic: plan, train, find, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernel_launcher import preflight
+from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
+from kernel_launcher.launcher import client
+from kernel_launcher.protocol import index
+from kernel_launcher.protocol.states import Status
+from kernel_launcher.secrets import redact
+from kernel_launcher.spec import read_spec
+from kernel_launcher.spec.read import parse_gpus
+from veri_jupyter import not_yet
+from veri_jupyter.environment import Frontend, frontend
+from veri_jupyter.job import Job
+from veri_jupyter.monitor.show import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernel_launcher.planner import Plan
+    from kernel_launcher.preflight import Prepared
+
+_LOG_LINES = 20
+
+Gpus = int | str | list[int] | tuple[int, ...] | None
+
+
+class _Default(str):
+    """A default that the spec may overrule; the same text given by the caller may not be."""
+
+    __slots__ = ()
+
+
+_METHOD, _GPU_TYPE = _Default("sft_text"), _Default("auto")
+
+
+class Sample(NamedTuple):
+    """Where the parts of the sample are."""
+
+    smollm2: Path
+    tiny: Path
+    sft: Path
+    heldout: Path
+    dpo: Path
+
+
+def plan(
+    spec_or_model: Mapping[str, Any] | str | Path,
+    data: object | None = None,
+    /,
+    *,
+    method: str = _METHOD,
+    gpu_type: str = _GPU_TYPE,
+    gpus: Gpus = None,
+    trace: bool = False,
+    **hyperparameters: Any,
+) -> Plan:
+    """How a job would run: every open setting decided, with reasons, memory and warnings. Starts nothing.
+
+    Args:
+        spec_or_model: A dict, a TOML file or its text, or a base model's folder or hub id.
+        data: A file, a hub id, a list of dicts, a DataFrame or a Dataset; a plan can do without.
+        method: Training method.
+        gpu_type: Kind of GPU, also one that is not here.
+        gpus: How many, or which ones.
+        trace: Not in this release.
+        hyperparameters: Any other setting, such as ``lora_rank=8``.
+
+    Raises:
+        InvalidRequest: With everything that is wrong.
+    """
+    if trace:
+        not_yet.refuse("trace", "")
+    settings = hyperparameters | _chosen(method, gpu_type, gpus)
+    return prepare(spec_or_model, data, settings, to_run=False).plan
+
+
+def train(
+    spec_or_model: Mapping[str, Any] | str | Path,
+    data: object | None = None,
+    /,
+    *,
+    method: str = _METHOD,
+    gpu_type: str = _GPU_TYPE,
+    gpus: Gpus = None,
+    name: str | None = None,
+    run_dir: str | Path | None = None,
+    again: bool = False,
+    after: str | None = None,
+    **hyperparameters: Any,
+) -> Job:
+    """Start a job in the background and return its handle at once; the same job, if it runs or is done, is found again.
+
+    Args:
+        spec_or_model: A dict, a TOML file or its text, or a base model's folder or hub id.
+        data: A file, a hub id, a list of dicts, a DataFrame or a Dataset.
+        method: Training method.
+        gpu_type: Kind of GPU; what this machine has, if it is ``auto``.
+        gpus: How many, or which ones: ``2``, ``[0, 2]``, ``"0-3"``.
+        name: Of the job and its folder.
+        run_dir: The job's folder (default: ``./runs/<name>/``).
+        again: Start anew although the same job runs or is done.
+        after: Not in this release.
+        hyperparameters: Any other setting, such as ``lora_rank=8``.
+
+    Raises:
+        InvalidRequest: With everything that is wrong; nothing was started.
+        LaunchFailed: The launcher did not come up.
+    """
+    refuse_after(after)
+    settings = hyperparameters | _chosen(method, gpu_type, gpus) | {"name": name}
+    return launch(prepare(spec_or_model, data, settings), run_dir=run_dir, again=again)
+
+
+def jobs(status: str | None = None, limit: int = 20) -> list[Job]:
+    """The newest jobs of this user, newest first; only those of one status, if it is given."""
+    if status is not None and status not in list(Status):
+        known = ", ".join(Status)
+        raise InvalidRequest([Fault("status", repr(status), "no such status.", f"Known are: {known}.")])
+    found = (job for job in map(Job, index.entries()) if status in (None, job.status))
+    return list(islice(found, limit))
+
+
+def attach(job_id: str) -> Job:
+    """The job with this id, unique prefix of an id, or name; ``last`` is the newest.
+
+    Raises:
+        JobNotFound: None, or more than one, fits.
+    """
+    return Job(client.find(job_id))
+
+
+def stop(job_id: str, *, now: bool = False) -> Job:
+    """Stop a job, and wait until it has stopped; ``now`` gives the ranks no time to end by themselves.
+
+    Raises:
+        JobNotFound: None, or more than one, fits.
+    """
+    job = attach(job_id)
+    job.stop(now=now)
+    return job
+
+
+def sample(directory: str | Path) -> Sample:
+    """Write a small model, a tiny one, and data to try them on; what is there already stays. Needs no network.
+
+    Raises:
+        VeriError: A package is missing, or the folder cannot be written.
+    """
+    command = [sys.executable, "-P", "-m", "kernel_launcher.samples", os.fspath(directory), "--json"]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        last = ""
+        try:
+            for last in process.stderr:
+                sys.stderr.write(last)
+            answer = process.stdout.read()
+        except KeyboardInterrupt:
+            process.kill()
+            raise
+    if process.returncode == 0:
+        return Sample(**{name: Path(path) for name, path in json.loads(answer).items()})
+    try:
+        error = json.loads(answer)["error"]
+    except ValueError:
+        error = {"code": "sample_failed", "message": redact(last.strip()), "hint": ""}
+    raise VeriError(error["code"], error["message"], error["hint"])
+
+
+def prepare(
+    source: Mapping[str, Any] | str | Path | None,
+    data: object | None,
+    settings: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    to_run: bool = True,
+) -> Prepared:
+    """Read, check and plan a job; ``overrides`` beat ``settings``, which beat ``source``.
+
+    Raises:
+        InvalidRequest: With everything that is wrong.
+    """
+    named = {"dataset_id": str(data)} if isinstance(data, str | Path) else {}
+    rows = None if named else data
+    spec = read_spec(source, settings={**settings, **named}, overrides=overrides)
+    return preflight.prepare(spec, rows, to_run=to_run)
+
+
+def launch(prepared: Prepared, *, run_dir: str | Path | None = None, again: bool = False) -> Job:
+    """Start what was prepared, and in IPython say what was decided and where it runs.
+
+    Raises:
+        InvalidRequest: The name or the folder is taken.
+        LaunchFailed: The launcher did not come up.
+    """
+    tell(prepared.plan.describe())
+    folder = Path(run_dir).expanduser() if run_dir else None
+    match client.start(prepared, base_dir=Path.cwd(), run_dir=folder, again=again):
+        case client.Launched(entry):
+            tell([f"run folder: {entry.root}"])
+        case client.Reused(entry, view):
+            state = "is done" if view.status.is_terminal else "runs"
+            tell([f"run folder: {entry.root}", f"This job {state} already; nothing was started. To start anew: --again"])
+        case client.Refused(fault):
+            raise InvalidRequest([fault])
+        case client.Failed(message, log_tail):
+            lines = "\n".join(f"  {line}" for line in log_tail[-_LOG_LINES:])
+            raise LaunchFailed(f"{message}; the end of its log:\n{lines}", log_tail="\n".join(log_tail))
+    return Job(entry)
+
+
+def refuse_after(after: str | None) -> None:
+    """Refuse to queue a job behind another.
+
+    Raises:
+        VeriError: There is something to wait for.
+    """
+    if after is not None:
+        not_yet.refuse("Starting a job after another", "Wait for the other with Job.wait(), then start this one.")
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Say something in a cell; a script asked for no words."""
+    if frontend() is not Frontend.SCRIPT:
+        say(lines)
+
+
+def _chosen(method: str, gpu_type: str, gpus: Gpus) -> dict[str, Any]:
+    """The settings that the caller gave, without the defaults that a spec may overrule."""
+    named = {"method": method, "gpu_type": gpu_type}
+    return {key: value for key, value in named.items() if not isinstance(value, _Default)} | parse_gpus(gpus)

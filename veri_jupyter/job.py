@@ -1,0 +1,188 @@
+"""``Job``: a handle on one job. It holds nothing that a fresh kernel could not read again from the run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kernel_launcher.errors import JobFailed
+from kernel_launcher.launcher import client
+from kernel_launcher.planner import Plan
+from kernel_launcher.protocol.events import EventReader
+from kernel_launcher.protocol.files import read_json
+from kernel_launcher.protocol.states import Status
+from kernel_launcher.spec import JobSpec
+from veri_jupyter import not_yet
+from veri_jupyter.monitor import static
+from veri_jupyter.monitor.show import follow, show, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernel_launcher.protocol.events import Event
+    from kernel_launcher.protocol.failure import Failure
+    from kernel_launcher.protocol.fold import JobView
+    from kernel_launcher.protocol.index import Entry
+    from kernel_launcher.protocol.summary import Summary
+
+
+class Detached(KeyboardInterrupt):
+    """The wait for a job was interrupted; the job goes on."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the wait was interrupted, the job goes on\n  See it again:  %veri_attach {job_id}\n  Stop it: {'':6}%veri_stop {job_id}")
+
+    def _render_traceback_(self) -> list[str]:
+        return ["Detached", *str(self).splitlines()]
+
+
+class Job:
+    """One job, running or over. Made by ``train``, ``attach`` and ``jobs``."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._watcher = client.Watcher(entry)
+
+    @property
+    def id(self) -> str:
+        return self._entry.id
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def status(self) -> Status:
+        """Where it stands now: ``queued``, ``provisioning``, ``configuring``, ``running``, or how it ended."""
+        return self._view.status
+
+    @property
+    def spec(self) -> JobSpec:
+        """What was asked."""
+        return JobSpec.from_sections(read_json(self._entry.run.spec)["spec"])
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided."""
+        return Plan.from_json(read_json(self._entry.run.plan))
+
+    @property
+    def error(self) -> Failure | None:
+        """Why it failed: code, message, attribution, the last lines of the log; None if it did not."""
+        return self._view.failure
+
+    @property
+    def final_dir(self) -> Path:
+        """The folder of the trained model; waits for the end, and raises what ``wait`` raises."""
+        self.wait()
+        return self._entry.run.final
+
+    def events(self) -> list[Event]:
+        """Every event so far, by time."""
+        return EventReader(self._entry.run).read()
+
+    def metrics(
+        self,
+        keys: Iterable[str] | None = None,
+        from_step: int | None = None,
+        to_step: int | None = None,
+        max_points: int = 500,
+    ) -> list[dict[str, float | int | None]]:
+        """What each optimizer step measured, a row a step; None where a value is missing or was not finite.
+
+        Args:
+            keys: Metrics, such as ``loss``; all of them by default.
+            from_step: The first step, inclusive.
+            to_step: The last step, inclusive.
+            max_points: Rows at most, spread evenly; the first and the last step are always among them.
+        """
+        rows = [
+            row
+            for row in self._view.metric_rows(keys)
+            if (from_step is None or row["step"] >= from_step) and (to_step is None or row["step"] <= to_step)
+        ]
+        return _thinned(rows, max_points)
+
+    def logs(self, rank: int | None = None, n: int = 200) -> list[str]:
+        """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings."""
+        return client.log_lines(self._entry, rank, n)
+
+    def stop(self, *, now: bool = False) -> Status:
+        """Stop it, and wait until it has stopped; ``now`` gives the ranks no time to end by themselves."""
+        return client.stop(self._entry, now=now).status
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until it has completed. Interrupting the wait leaves the job running.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Raises:
+            JobFailed: It failed or was stopped; carries ``error``.
+            TimeoutError: It goes on after ``timeout`` seconds.
+            KeyboardInterrupt: The wait was interrupted.
+        """
+        try:
+            view = follow(self._entry, timeout)
+        except KeyboardInterrupt:
+            raise Detached(self.id) from None
+        if view.status is not Status.COMPLETED:
+            raise self._failed(view)
+        return self
+
+    def generate(self, prompts: str | Sequence[Any], *, base: bool = False, **options: Any) -> list[str]:
+        """Answers to prompts, from a process of its own; waits for the end of the job first.
+
+        Args:
+            prompts: Texts, each a user's turn, or lists of messages; one text is one prompt.
+            base: Ask the base model, as it was before training.
+            options: ``max_new_tokens``, ``temperature``.
+        """
+        self.wait()
+        return client.generate(self._entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
+
+    @property
+    def _view(self) -> JobView:
+        return self._watcher.refresh()
+
+    @property
+    def _summary(self) -> Summary:
+        return summarise(self._entry, self._view)
+
+    def _failed(self, view: JobView) -> JobFailed:
+        hint = f"See job.error, or %veri_logs {self.id}"
+        if view.failure is None:
+            return JobFailed(str(view.status), f"{self.id} was stopped at step {view.step}.", hint)
+        return JobFailed(view.failure.code, f"{self.id} failed: {view.failure.headline}", hint, view.failure)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in not_yet.JOB:
+            not_yet.refuse(f"Job.{name}", not_yet.JOB[name])
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self._summary.line()}>"
+
+    def __str__(self) -> str:
+        return self._summary.text()
+
+    def _repr_html_(self) -> str:
+        return static.card(self._summary)
+
+    def _ipython_display_(self) -> None:
+        show(self._entry)
+
+
+def _thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    if len(rows) <= most:
+        return rows
+    if most < 2:
+        return rows[len(rows) - most :]
+    last = len(rows) - 1
+    return [rows[round(place * last / (most - 1))] for place in range(most)]

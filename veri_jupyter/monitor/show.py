@@ -1,0 +1,80 @@
+"""Puts a job on screen: in a notebook a summary that keeps itself current, in a terminal a few lines of text."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kernel_launcher.launcher.client import Watcher
+from kernel_launcher.launcher.client import follow as follow_to_end
+from kernel_launcher.protocol.summary import Summary
+from veri_jupyter.environment import Frontend, frontend
+from veri_jupyter.monitor import static
+from veri_jupyter.monitor.pump import Pump
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernel_launcher.protocol.fold import JobView
+    from kernel_launcher.protocol.index import Entry
+
+_CLEAR_LINE = "\r\x1b[2K"
+
+
+def summarise(entry: Entry, view: JobView) -> Summary:
+    """The job as of now."""
+    return Summary.of(entry, view, datetime.now(UTC).astimezone())
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines where the cell's output goes."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def show(entry: Entry) -> None:
+    """Show a job; in a notebook its summary stays current until the job ends, wherever it is shown."""
+    watcher = Watcher(entry)
+    view = watcher.refresh()
+    if not frontend().is_kernel:
+        say([summarise(entry, view).text()])
+        return
+    _publish(entry, view, update=False)
+    if not view.status.is_terminal:
+        pump.watch(watcher)
+
+
+def follow(entry: Entry, timeout: float | None) -> JobView:
+    """Wait for the end of a job: in a terminal on one line, in a notebook while its summary is kept current.
+
+    Raises:
+        TimeoutError: It has not ended; it goes on.
+    """
+    where = frontend()
+    if where is Frontend.TERMINAL:
+        try:
+            view = follow_to_end(entry, lambda view: _one_line(entry, view), timeout=timeout)
+        finally:
+            sys.stdout.write(_CLEAR_LINE)
+        say([summarise(entry, view).text()])
+        return view
+    view = follow_to_end(entry, lambda _: None, timeout=timeout)
+    pump.settle(entry.id)
+    return view
+
+
+def _one_line(entry: Entry, view: JobView) -> None:
+    width = shutil.get_terminal_size().columns - 1
+    sys.stdout.write(_CLEAR_LINE + summarise(entry, view).line()[:width])
+    sys.stdout.flush()
+
+
+def _publish(entry: Entry, view: JobView, *, update: bool = True) -> None:
+    from IPython.display import display
+
+    # One display id a job: whichever cells show it, one update reaches them all.
+    display(static.bundle(summarise(entry, view)), raw=True, display_id=entry.id, update=update)
+
+
+pump = Pump(_publish)
