@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher import __version__
-from kernel_launcher.errors import InvalidRequest, LaunchFailed, VeriError
+from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
 from kernel_launcher.launcher import client
 from kernel_launcher.launcher.client import Failed, Refused, Reused
 from kernel_launcher.launcher.job_object import job_object
@@ -23,7 +26,7 @@ from kernel_launcher.preflight import prepare
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import Summary
-from kernel_launcher.secrets import redact
+from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.read import parse_gpus, parse_override
 
@@ -43,6 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
+        code = _said(run, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (| head): nothing more to say, also not by the interpreter's own flush at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _said(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    try:
         return run(arguments)
     except VeriError as error:
         if arguments.json:
@@ -50,9 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(f"{error.code}: {redact(str(error))}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone (| head): nothing more to say, and not to be complained about
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,8 +137,8 @@ def _run(arguments: argparse.Namespace) -> int:
     prepared = prepare(_spec(arguments))
     if not arguments.json:
         print("\n".join(prepared.plan.describe()))
-    run_dir = Path(arguments.run_dir).absolute() if arguments.run_dir else None
-    outcome = client.start(prepared, base_dir=Path.cwd(), name=arguments.name, run_dir=run_dir, again=arguments.again)
+    run_dir = Path(arguments.run_dir).expanduser() if arguments.run_dir else None
+    outcome = client.start(prepared, base_dir=Path.cwd(), run_dir=run_dir, again=arguments.again)
     if isinstance(outcome, Refused):
         raise InvalidRequest([outcome.fault])
     if isinstance(outcome, Failed):
@@ -182,7 +193,9 @@ class _Line:
             return
         self._next = time.monotonic() + 5
         self._last = text
-        self._stream.write(f"\r\x1b[2K{text}" if self._terminal else f"{text}\n")
+        # Cut to the width: a line that wraps cannot be written over.
+        cut = text[: shutil.get_terminal_size().columns - 1]
+        self._stream.write(f"\r\x1b[2K{cut}" if self._terminal else f"{text}\n")
         self._stream.flush()
 
     def end(self) -> None:
@@ -191,10 +204,8 @@ class _Line:
 
 
 def _jobs(arguments: argparse.Namespace) -> int:
-    found = [job_object(entry) for entry in index.entries()]
-    if arguments.status:
-        found = [job for job in found if job["status"] == arguments.status]
-    found = found[: arguments.n]
+    every = (job_object(entry) for entry in index.entries())
+    found = list(islice((job for job in every if arguments.status in (None, job["status"])), max(0, arguments.n)))
     if arguments.json:
         _print_json(found)
     elif not found:
@@ -219,10 +230,15 @@ def _show(arguments: argparse.Namespace) -> int:
 def _logs(arguments: argparse.Namespace) -> int:
     entry = client.find(arguments.id)
     if arguments.json:
+        if arguments.follow:
+            raise VeriError(
+                "invalid_request", "--json gives one value, and --follow goes on.", "Leave one of them out."
+            )
         _print_json(client.log_lines(entry, arguments.rank, arguments.n))
         return 0
     if not arguments.follow:
-        print("\n".join(client.log_lines(entry, arguments.rank, arguments.n)))
+        for line in client.log_lines(entry, arguments.rank, arguments.n):
+            print(line)
         return 0
     try:
         for line in client.follow_log(entry, arguments.rank, arguments.n):
@@ -240,22 +256,28 @@ def _stop(arguments: argparse.Namespace) -> int:
         _print_json(job_object(entry))
     else:
         print(f"{entry.id}: {view.status}")
-    return 0
+    return 0 if view.status.is_terminal else 1
 
 
 def _refuse(name: str) -> Callable[[argparse.Namespace], int]:
     def refuse(_: argparse.Namespace) -> int:
-        raise VeriError("not_available", f"veri-jupyter {name} is not in this release.")
+        raise VeriError("not_in_release", f"veri-jupyter {name} isn't in this release.")
 
     return refuse
 
 
 def _spec(arguments: argparse.Namespace) -> JobSpec:
-    settings: dict[str, Any] = {"gpu_type": arguments.gpu_type}
-    if arguments.gpus is not None:
-        settings |= parse_gpus(arguments.gpus)
+    if Path(arguments.file).suffix.lower() not in (".toml", ".yaml", ".yml"):
+        raise InvalidRequest(
+            [Fault("file", shown("file", arguments.file), "is no job file.", "Its name ends in .toml.")]
+        )
+    settings: dict[str, Any] = {
+        "job.name": getattr(arguments, "name", None),
+        "resources.gpu_type": arguments.gpu_type,
+    }
+    settings |= {f"resources.{key}": value for key, value in parse_gpus(arguments.gpus).items()}
     overrides = dict(parse_override(text) for text in arguments.set)
-    return read_spec(Path(arguments.file), settings=settings, overrides=overrides)
+    return read_spec(arguments.file, settings=settings, overrides=overrides)
 
 
 def _summary(entry: Entry, view: JobView) -> Summary:
@@ -263,7 +285,7 @@ def _summary(entry: Entry, view: JobView) -> Summary:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    print(redact(json.dumps(value, ensure_ascii=False, indent=1)))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ from veri_jupyter.job import Job
 from veri_jupyter.monitor.show import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernel_launcher.planner import Plan
     from kernel_launcher.preflight import Prepared
+    from kernel_launcher.protocol.index import Entry
 
 _LOG_LINES = 20
 
@@ -98,7 +99,7 @@ def train(
     after: str | None = None,
     **hyperparameters: Any,
 ) -> Job:
-    """Start a job in the background and return its handle at once; the same job, if it runs or is done, is found again.
+    """Start a job in the background and return at once; the same job, if it runs or is done, is found again.
 
     Args:
         spec_or_model: A dict, a TOML file or its text, or a base model's folder or hub id.
@@ -117,17 +118,13 @@ def train(
         LaunchFailed: The launcher did not come up.
     """
     refuse_after(after)
-    settings = hyperparameters | _chosen(method, gpu_type, gpus) | {"name": name}
+    settings = hyperparameters | _chosen(method, gpu_type, gpus) | {"job.name": name}
     return launch(prepare(spec_or_model, data, settings), run_dir=run_dir, again=again)
 
 
 def jobs(status: str | None = None, limit: int = 20) -> list[Job]:
     """The newest jobs of this user, newest first; only those of one status, if it is given."""
-    if status is not None and status not in list(Status):
-        known = ", ".join(Status)
-        raise InvalidRequest([Fault("status", repr(status), "no such status.", f"Known are: {known}.")])
-    found = (job for job in map(Job, index.entries()) if status in (None, job.status))
-    return list(islice(found, limit))
+    return list(islice(select(index.entries(), status), limit))
 
 
 def attach(job_id: str) -> Job:
@@ -192,7 +189,8 @@ def prepare(
     Raises:
         InvalidRequest: With everything that is wrong.
     """
-    named = {"dataset_id": str(data)} if isinstance(data, str | Path) else {}
+    # Dotted, like those of _chosen: a setting that is also given by its bare name is then a conflict, not lost.
+    named = {"dataset.id": str(data)} if isinstance(data, str | Path) else {}
     rows = None if named else data
     spec = read_spec(source, settings={**settings, **named}, overrides=overrides)
     return preflight.prepare(spec, rows, to_run=to_run)
@@ -212,13 +210,30 @@ def launch(prepared: Prepared, *, run_dir: str | Path | None = None, again: bool
             tell([f"run folder: {entry.root}"])
         case client.Reused(entry, view):
             state = "is done" if view.status.is_terminal else "runs"
-            tell([f"run folder: {entry.root}", f"This job {state} already; nothing was started. To start anew: --again"])
+            tell(
+                [
+                    f"run folder: {entry.root}",
+                    f"This job {state} already; nothing was started. To start anew: --again",
+                ]
+            )
         case client.Refused(fault):
             raise InvalidRequest([fault])
         case client.Failed(message, log_tail):
             lines = "\n".join(f"  {line}" for line in log_tail[-_LOG_LINES:])
             raise LaunchFailed(f"{message}; the end of its log:\n{lines}", log_tail="\n".join(log_tail))
     return Job(entry)
+
+
+def select(entries: Iterable[Entry], status: str | None) -> Iterator[Job]:
+    """The jobs of these entries, or those of one status.
+
+    Raises:
+        InvalidRequest: There is no such status.
+    """
+    if status is not None and status not in list(Status):
+        known = ", ".join(Status)
+        raise InvalidRequest([Fault("status", repr(status), "no such status.", f"Known are: {known}.")])
+    return (job for job in map(Job, entries) if status in (None, job.status))
 
 
 def refuse_after(after: str | None) -> None:
@@ -239,5 +254,6 @@ def tell(lines: Iterable[str]) -> None:
 
 def _chosen(method: str, gpu_type: str, gpus: Gpus) -> dict[str, Any]:
     """The settings that the caller gave, without the defaults that a spec may overrule."""
-    named = {"method": method, "gpu_type": gpu_type}
-    return {key: value for key, value in named.items() if not isinstance(value, _Default)} | parse_gpus(gpus)
+    named = {"method.type": method, "resources.gpu_type": gpu_type}
+    given = {key: value for key, value in named.items() if not isinstance(value, _Default)}
+    return given | {f"resources.{key}": value for key, value in parse_gpus(gpus).items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import dropwhile, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher.errors import Fault, InvalidRequest
+from kernel_launcher.launcher.client import find
 from kernel_launcher.protocol import index
+from kernel_launcher.protocol.states import Status
 from veri_jupyter import api, not_yet
 
 if TYPE_CHECKING:
@@ -78,11 +80,11 @@ class TrainingJobs:
         Raises:
             JobNotFound: There is no job ``after``.
         """
-        found: Iterable[Job] = api.jobs(status, limit=len(index.entries()))
+        entries = index.entries()
         if after is not None:
-            last = api.attach(after)
-            found = islice(dropwhile(lambda job: job != last, found), 1, None)
-        return [*islice((job for job in found if method in (None, job.spec.method.type)), limit)]
+            entries = entries[entries.index(find(after)) + 1 :]
+        found = (job for job in api.select(entries, status) if method in (None, job.spec.method.type))
+        return list(islice(found, limit))
 
     def cancel(self, job_id: str) -> Job:
         """Stop a job, and wait until it has stopped."""
@@ -95,7 +97,7 @@ class TrainingJobs:
             InvalidRequest: It has not ended.
         """
         job = api.attach(job_id)
-        if not job.status.is_terminal:
+        if not Status(job.status).is_terminal:
             reason = f"it is {job.status}, and only a job that has ended can be deleted."
             raise InvalidRequest([Fault("job_id", job.id, reason, "Stop it first: cancel().")])
         index.remove(job.id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_launcher.errors import JobFailed
+from kernel_launcher.errors import JobFailed, VeriError
 from kernel_launcher.launcher import client
 from kernel_launcher.planner import Plan
 from kernel_launcher.protocol.events import EventReader
@@ -18,6 +18,7 @@ from veri_jupyter.monitor.show import follow, show, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from kernel_launcher.protocol.events import Event
     from kernel_launcher.protocol.failure import Failure
@@ -30,41 +31,46 @@ class Detached(KeyboardInterrupt):
     """The wait for a job was interrupted; the job goes on."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"the wait was interrupted, the job goes on\n  See it again:  %veri_attach {job_id}\n  Stop it: {'':6}%veri_stop {job_id}")
+        what_now = f"  see it again: %veri_attach {job_id}\n  stop it: %veri_stop {job_id}"
+        super().__init__(f"the wait was interrupted; the job goes on\n{what_now}")
 
     def _render_traceback_(self) -> list[str]:
         return ["Detached", *str(self).splitlines()]
 
 
 class Job:
-    """One job, running or over. Made by ``train``, ``attach`` and ``jobs``."""
+    """One job, running or over. Made by ``train``, ``attach`` and ``jobs``.
+
+    Attributes:
+        entry: The job in the index: where its files are.
+    """
 
     def __init__(self, entry: Entry) -> None:
-        self._entry = entry
+        self.entry = entry
         self._watcher = client.Watcher(entry)
 
     @property
     def id(self) -> str:
-        return self._entry.id
+        return self.entry.id
 
     @property
     def name(self) -> str:
-        return self._entry.name
+        return self.entry.name
 
     @property
-    def status(self) -> Status:
-        """Where it stands now: ``queued``, ``provisioning``, ``configuring``, ``running``, or how it ended."""
-        return self._view.status
+    def status(self) -> str:
+        """``queued``, ``provisioning``, ``configuring``, ``running``; ``completed``, ``failed`` or ``cancelled``."""
+        return self._view.status.value
 
     @property
     def spec(self) -> JobSpec:
         """What was asked."""
-        return JobSpec.from_sections(read_json(self._entry.run.spec)["spec"])
+        return JobSpec.from_sections(_read(self.entry.run.spec)["spec"])
 
     @property
     def plan(self) -> Plan:
         """What was decided."""
-        return Plan.from_json(read_json(self._entry.run.plan))
+        return Plan.from_json(_read(self.entry.run.plan))
 
     @property
     def error(self) -> Failure | None:
@@ -75,11 +81,11 @@ class Job:
     def final_dir(self) -> Path:
         """The folder of the trained model; waits for the end, and raises what ``wait`` raises."""
         self.wait()
-        return self._entry.run.final
+        return self.entry.run.final
 
     def events(self) -> list[Event]:
         """Every event so far, by time."""
-        return EventReader(self._entry.run).read()
+        return EventReader(self.entry.run).read()
 
     def metrics(
         self,
@@ -96,20 +102,18 @@ class Job:
             to_step: The last step, inclusive.
             max_points: Rows at most, spread evenly; the first and the last step are always among them.
         """
-        rows = [
-            row
-            for row in self._view.metric_rows(keys)
-            if (from_step is None or row["step"] >= from_step) and (to_step is None or row["step"] <= to_step)
-        ]
-        return _thinned(rows, max_points)
+        view = self._view
+        low = 0 if from_step is None else bisect_left(view.steps, from_step)
+        high = len(view.steps) if to_step is None else bisect_right(view.steps, to_step)
+        return _thinned(view.metric_rows(keys)[low:high], max_points)
 
     def logs(self, rank: int | None = None, n: int = 200) -> list[str]:
         """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings."""
-        return client.log_lines(self._entry, rank, n)
+        return client.log_lines(self.entry, rank, n)
 
-    def stop(self, *, now: bool = False) -> Status:
-        """Stop it, and wait until it has stopped; ``now`` gives the ranks no time to end by themselves."""
-        return client.stop(self._entry, now=now).status
+    def stop(self, *, now: bool = False) -> str:
+        """Stop it, wait until it has ended, and give its status; ``now`` gives the ranks no time to end by themselves."""
+        return client.stop(self.entry, now=now).status.value
 
     def wait(self, timeout: float | None = None) -> Job:
         """Wait until it has completed. Interrupting the wait leaves the job running.
@@ -123,7 +127,7 @@ class Job:
             KeyboardInterrupt: The wait was interrupted.
         """
         try:
-            view = follow(self._entry, timeout)
+            view = follow(self.entry, timeout)
         except KeyboardInterrupt:
             raise Detached(self.id) from None
         if view.status is not Status.COMPLETED:
@@ -139,20 +143,21 @@ class Job:
             options: ``max_new_tokens``, ``temperature``.
         """
         self.wait()
-        return client.generate(self._entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
+        return client.generate(self.entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
 
     @property
     def _view(self) -> JobView:
         return self._watcher.refresh()
 
     @property
-    def _summary(self) -> Summary:
-        return summarise(self._entry, self._view)
+    def summary(self) -> Summary:
+        """The job as of now, in words."""
+        return summarise(self.entry, self._view)
 
     def _failed(self, view: JobView) -> JobFailed:
         hint = f"See job.error, or %veri_logs {self.id}"
         if view.failure is None:
-            return JobFailed(str(view.status), f"{self.id} was stopped at step {view.step}.", hint)
+            return JobFailed(view.status.value, f"{self.id} was stopped at step {view.step}.", hint)
         return JobFailed(view.failure.code, f"{self.id} failed: {view.failure.headline}", hint, view.failure)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -167,22 +172,29 @@ class Job:
         return hash(self.id)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}: {self._summary.line()}>"
+        return f"<Job {self.id}: {self.summary.line()}>"
 
     def __str__(self) -> str:
-        return self._summary.text()
+        return self.summary.text()
 
     def _repr_html_(self) -> str:
-        return static.card(self._summary)
+        return static.card(self.summary)
 
     def _ipython_display_(self) -> None:
-        show(self._entry)
+        show(self.entry)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise VeriError("run_folder_missing", f"{path} cannot be read.", "Was the run folder moved or deleted?")
+    return value
 
 
 def _thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     if len(rows) <= most:
         return rows
     if most < 2:
-        return rows[len(rows) - most :]
+        return rows[-1:] if most == 1 else []
     last = len(rows) - 1
     return [rows[round(place * last / (most - 1))] for place in range(most)]

@@ -9,7 +9,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 CODE = "dataset_format_incompatible"
 SHOWN_ROWS = 20
@@ -69,26 +69,30 @@ def brief(text: str) -> str:
     return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}…"
 
 
-def refused_source(value: object, reason: str, fix: str, code: str = CODE) -> InvalidRequest:
-    """The refusal of a whole data set."""
-    return InvalidRequest([Fault("dataset.id", shown("dataset.id", str(value)), reason, fix, code)])
+def refused(reason: str, fix: str, source: object = "", code: str = CODE) -> InvalidRequest:
+    """The refusal of a data set; ``source`` is what the user gave, where that is known."""
+    value = shown("dataset.id", str(source)) if source else ""
+    return InvalidRequest([Fault("dataset.id" if value else "dataset", value, reason, fix, code)])
 
 
-def refused_rows(source: str, rows_seen: int, faults: RowFaults) -> InvalidRequest:
+def refused_rows(source: str, rows_seen: int, first: Sequence[RowFault], count: int) -> InvalidRequest:
     """The refusal of a data set for its rows: the first are listed, all are counted."""
-    lines = [f"  {fault}" for fault in faults.first]
-    if faults.count > len(lines):
-        lines.append(f"  and {faults.count - len(lines):,} more.")
-    reason = f"{faults.count:,} of {rows_seen:,} rows cannot be used:\n" + "\n".join(lines)
-    fix = f"\n  {faults.needed} Columns with other names are named under [dataset]."
-    refusal = InvalidRequest([Fault("dataset", shown("dataset", source) if source else "", reason, fix, CODE)])
-    refusal.details |= {"fault_count": faults.count, "rows": [asdict(fault) for fault in faults.first]}
+    # What the method needs is no news to a line that is broken, or to a chat that the template refuses.
+    misfits = any(fault.found for fault in first)
+    fix = (
+        f"{first[0].needed} Columns with other names are named under [dataset]."
+        if misfits
+        else "Mend or remove them."
+    )
+    lines = [f"  {fault}" for fault in first]
+    if count > len(lines):
+        lines.append(f"  and {count - len(lines):,} more.")
+    reason = f"{count:,} of {rows_seen:,} rows cannot be used."
+    refusal = refused(reason, "\n".join([fix, *lines]), source)
+    refusal.details |= {"fault_count": count, "rows": [asdict(fault) for fault in first]}
     return refusal
 
 
 def no_rows(source: str) -> InvalidRequest:
     """The refusal of a data set without a row."""
-    value = shown("dataset", source) if source else ""
-    return InvalidRequest(
-        [Fault("dataset", value, "It holds no rows.", "Give at least one row to learn from.", CODE)]
-    )
+    return refused("it holds no rows.", "Give at least one row to learn from.", source)

@@ -83,7 +83,7 @@ class RowReader:
         """
         for name in self._must_exist:
             if name not in row:
-                raise DataRefusal(f"It has no column {quoted(name)}.")
+                raise DataRefusal(f"it has no column {quoted(name)}.")
         for form in self._formats:
             for name in form.columns:  # a loop, not all(): it is the hottest line of the check
                 if row.get(name) is None:
@@ -116,8 +116,8 @@ class RowReader:
         for form in self._formats:
             missing = [name for name in form.columns if row.get(name) is None]
             if len(missing) < len(form.columns) or len(self._formats) == 1:
-                return f"It has nothing in {' and '.join(quoted(name) for name in missing)}."
-        return "It fits no format."
+                return f"it has nothing in {' and '.join(quoted(name) for name in missing)}."
+        return "it fits no format."
 
 
 def _formats(named: Mapping[str, str], names: Names, method: str) -> tuple[_Format, ...]:
@@ -194,7 +194,7 @@ def _preference(row: Row, names: Names) -> tuple[str, Example]:
     if system is None:
         return "preference", Preference(question, good, bad)
     if question is None:
-        raise DataRefusal("It has a system message and no prompt.")
+        raise DataRefusal("it has a system message and no prompt.")
     asked = _with_system((Message("user", question),), system)
     return "preference", Preference(asked, (Message("assistant", good),), (Message("assistant", bad),))
 
@@ -223,7 +223,7 @@ def _with_system(turns: Turns, system: str | None) -> Turns:
     if not turns or turns[0].role != "system":
         return (Message("system", system), *turns)
     if turns[0].content != system:
-        raise DataRefusal("Its system turn and its system column differ.")
+        raise DataRefusal("its system turn and its system column differ.")
     return turns
 
 
@@ -264,7 +264,7 @@ def _refuse_contradictions(named: Mapping[str, str], method: str) -> None:
         reason = f"{' and '.join(chosen)} are columns of different formats, and a row is read as one."
         faults.append(Fault("dataset", "", reason, "Name the columns of one format."))
     if "text" in named and "system" in named:
-        reason = "A system message has no place in plain text."
+        reason = "a system message has no place in plain text."
         faults.append(Fault("dataset.system", shown("system", named["system"]), reason, "Leave it out."))
     if faults:
         raise InvalidRequest(faults)

@@ -1,9 +1,9 @@
 """Which characters of a row are trained.
 
 A conversation is rendered once as a whole. An answer starts where the template's prompt for it ends (the turns before
-it, with a generation prompt) and ends with the template's end of turn, which the model must learn to write; white space
-that follows is the template's. Both places are found by comparing rendered beginnings of the conversation with the
-whole, so no template needs to mark its answers. A template that renders a turn differently once others follow, as
+it, with a generation prompt) and ends with the template's end of turn, which the model must learn to write; the white
+space after that is the template's. Both places are found by comparing rendered beginnings of the conversation with
+the whole, so no template needs to mark its answers. A template that renders a turn differently once others follow, as
 those do that drop earlier thoughts, has no such place: the row is refused.
 """
 
@@ -12,12 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernel_launcher.data.examples import Message, Messages, PromptCompletion, Text
-from kernel_launcher.data.faults import CODE, DataRefusal, brief
-from kernel_launcher.errors import Fault, InvalidRequest
+from kernel_launcher.data.faults import DataRefusal, brief, refused
 
 if TYPE_CHECKING:
     from kernel_launcher.data.codec import Codec
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 LossOn = Literal["answers", "last_answer", "all"]
 # The first line that a template writes after an answer, with the line ends before it.
 _FIRST_LINE = re.compile(r"\s*[^\n]*")
-_ASKED = Message("user", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,8 @@ class Marker:
         if isinstance(example, Messages):
             return self._chat(example)
         if self._codec.eos is None:
-            raise _refused(
-                "The tokenizer has no end-of-text token, so plain text would have no end.", "Give messages."
+            raise refused(
+                "the tokenizer has no end-of-text token, so plain text would have no end.", "Give messages."
             )
         if isinstance(example, Text):
             return Marked(example.text, ((0, len(example.text)),), plain=True)
@@ -86,9 +83,9 @@ class Marker:
     def _chat(self, example: Messages) -> Marked:
         if not self._codec.chat:
             fix = "Use the instruct model of this family, or give prompt and completion, or text."
-            raise _refused("These rows are chats, and the model has no chat template.", fix)
+            raise refused("these rows are chats, and the model has no chat template.", fix)
         turns = example.messages
-        whole = self._codec.render(turns, add_generation_prompt=False)
+        whole = self._render(turns)
         if self._loss_on == "all":
             return Marked(whole, ((0, len(whole)),), plain=False)
         answers = [i for i, turn in enumerate(turns) if i >= example.context and turn.role == "assistant"]
@@ -98,45 +95,48 @@ class Marker:
 
     def _answer(self, turns: Turns, index: int, whole: str) -> tuple[int, int]:
         prompt = self._prompt(turns[:index])
-        _require_start(whole, prompt, index)
-        is_last = index == len(turns) - 1
-        until = whole if is_last else self._codec.render(turns[: index + 1], add_generation_prompt=False)
+        until = whole if index == len(turns) - 1 else self._render(turns[: index + 1])
         if not until.endswith(self._ending.text):
-            raise DataRefusal(f"Turn {index + 1}: the chat template does not end it as it ends other answers.")
-        end = len(until) - len(self._ending.text) + self._ending.end_of_turn
-        _require_start(whole, until[:end], index)
-        return len(prompt), end
+            raise DataRefusal(f"turn {index + 1}: the chat template does not end it as it ends other answers.")
+        answered = until[: len(until) - len(self._ending.text) + self._ending.end_of_turn]
+        for beginning in (prompt, answered):
+            if not whole.startswith(beginning):
+                raise DataRefusal(_no_fixed_place(turns, index, beginning, whole))
+        return len(prompt), len(answered)
 
     def _prompt(self, turns: Turns) -> str:
         """What stands before an answer to these turns."""
         if turns:
             return self._codec.render(turns, add_generation_prompt=True)
-        # No template renders an empty conversation: what two opening answers share is what stands before them.
-        return commonprefix(
-            [self._codec.render([Message("assistant", word)], add_generation_prompt=False) for word in "01"]
-        )
+        # No template renders an empty conversation: what two opening answers share stands before both.
+        one, other = (self._render((Message("assistant", word),)) for word in "01")
+        return one[: _shared(one, other)]
 
     @cached_property
     def _ending(self) -> _Ending:
         """What two conversations that differ in the last answer share at their end."""
-        pair = [
-            self._codec.render([_ASKED, Message("assistant", word)], add_generation_prompt=False) for word in "01"
-        ]
-        tail = commonprefix([text[::-1] for text in pair])[::-1]
-        first_line = _FIRST_LINE.match(tail)
-        return _Ending(tail, len(first_line[0].rstrip()) if first_line else 0)
+        one, other = (self._render((Message("user", "0"), Message("assistant", word))) for word in "01")
+        text = one[len(one) - _shared(one[::-1], other[::-1]) :]
+        first_line = _FIRST_LINE.match(text)
+        return _Ending(text, len(first_line[0].rstrip()) if first_line else 0)
+
+    def _render(self, turns: Turns) -> str:
+        return self._codec.render(turns, add_generation_prompt=False)
 
 
-def _require_start(whole: str, beginning: str, index: int) -> None:
-    if whole.startswith(beginning):
-        return
-    at = max(0, len(commonprefix([whole, beginning])) - 10)
-    raise DataRefusal(
-        f"Turn {index + 1}: the chat template writes {brief(beginning[at:])!r} when the conversation stops there, and "
-        f"{brief(whole[at:])!r} when it goes on, so the answer has no fixed place. Give one row for each answer, or set "
-        'loss_on to "last_answer" or "all".'
+def _shared(one: str, other: str) -> int:
+    """How many characters two texts share at their start."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _no_fixed_place(turns: Turns, index: int, beginning: str, whole: str) -> str:
+    at = max(0, _shared(beginning, whole) - 10)
+    if index < len(turns) - 1:
+        fix = 'Give one row for each answer, or set loss_on to "last_answer".'
+    else:
+        fix = 'Give prompt and completion as plain text, or set loss_on to "all".'
+    return (
+        f"turn {index + 1}: the chat template writes {brief(beginning[at:])!r} where the conversation stops there, "
+        f"and {brief(whole[at:])!r} where it goes on, so nothing says which tokens are the answer. {fix}"
     )
-
-
-def _refused(reason: str, fix: str) -> InvalidRequest:
-    return InvalidRequest([Fault("dataset", "", reason, fix, CODE)])

@@ -59,7 +59,7 @@ def text(value: object, column: str, turn: int = 0, *, may_be_empty: bool = Fals
     """
     if isinstance(value, str) and value.isascii() and (may_be_empty or not (value.isspace() or not value)):
         return value
-    place = f"The content of turn {turn}" if turn else quoted(column)
+    place = f"the content of turn {turn}" if turn else quoted(column)
     if not isinstance(value, str):
         raise DataRefusal(f"{place} is {kind(value)}, not text.")
     if not may_be_empty and (not value or value.isspace()):
@@ -91,7 +91,7 @@ def kind(value: object) -> str:
 
 def _message(turn: Any, number: int, column: str) -> Message:
     if not isinstance(turn, dict):
-        raise DataRefusal(f"Turn {number} is {kind(turn)}, not an object with role and content.")
+        raise DataRefusal(f"turn {number} is {kind(turn)}, not an object with role and content.")
     role_key, content_key = ("from", "value") if turn.get("from") is not None else ("role", "content")
     role = _role(turn.get(role_key), number)
     if len(turn) > 2:
@@ -106,14 +106,14 @@ def _role(value: object, number: int) -> str:
     role = ROLES.get(value) if isinstance(value, str) else None
     if role is None:
         given = f"the role '{brief(value)}'" if isinstance(value, str) else "no role"
-        raise DataRefusal(f"Turn {number} has {given}; known roles are {', '.join(ROLES)}.")
+        raise DataRefusal(f"turn {number} has {given}; known roles are {', '.join(ROLES)}.")
     return role
 
 
 def _refuse_unread(turn: dict[str, Any], number: int) -> None:
     for key in _UNREAD:
         if turn.get(key):
-            raise DataRefusal(f"Turn {number} has '{key}', which this release does not read; put it in the content.")
+            raise DataRefusal(f"turn {number} has '{key}', which this release does not read; put it in the content.")
 
 
 def _joined(parts: list[Any] | tuple[Any, ...], number: int) -> str:
@@ -127,7 +127,7 @@ def _part(part: Any, number: int) -> str:
         return str(part["text"])
     given = part.get("type") if isinstance(part, dict) else None
     what = f"a part of type '{brief(given)}'" if isinstance(given, str) else f"a part that is {kind(part)}"
-    raise DataRefusal(f"Turn {number} has {what}; only text can be trained on.")
+    raise DataRefusal(f"turn {number} has {what}; only text can be trained on.")
 
 
 def _encodable(value: str) -> bool:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher.data.encode import label
 from kernel_launcher.data.examples import Preference
-from kernel_launcher.data.faults import SHOWN_ROWS, DataRefusal, RowFaults, no_rows, refused_rows
+from kernel_launcher.data.faults import SHOWN_ROWS, DataRefusal, RowFaults, no_rows, refused, refused_rows
 from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.mark import Marker
-from kernel_launcher.errors import Fault, InvalidRequest
-from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from kernel_launcher.data.examples import Example
     from kernel_launcher.data.mark import LossOn, Marked
     from kernel_launcher.data.readers import Row
+    from kernel_launcher.errors import InvalidRequest
 
 _BATCH_ROWS = 500
 _BATCH_CHARACTERS = 4_000_000
@@ -45,6 +44,7 @@ class PrepareReport:
         dropped_by_reason: Rows left out, because nothing of them would be trained.
         dropped_rows: The numbers of the first of them.
         formats: How many rows are of each format.
+        plain_rows: Rows that are plain text, without the chat template around them.
         tokens: Tokens written.
         trained_tokens: Those of them that are in the loss.
         longest: Tokens of the longest row before the cut.
@@ -57,6 +57,7 @@ class PrepareReport:
     dropped_by_reason: Mapping[str, int]
     dropped_rows: tuple[int, ...]
     formats: Mapping[str, int]
+    plain_rows: int
     tokens: int
     trained_tokens: int
     longest: int
@@ -67,17 +68,16 @@ def prepare(
     columns: Columns,
     method: str,
     codec: Codec,
+    *,
     max_length: int,
     loss_on: LossOn,
     write: Path,
-    *,
     source: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> PrepareReport:
     """Encode every row and write the Arrow stream that ``datasets.Dataset.from_file`` maps into memory.
 
-    The file has the columns ``input_ids`` and ``labels``, both ``list<int32>``, one row a row. It appears whole or not
-    at all.
+    The file has the columns ``input_ids`` and ``labels``, both ``list<int32>``. It appears whole or not at all.
 
     Args:
         rows: Numbered rows, as from ``read_rows``, or ``enumerate(dataset, 1)``.
@@ -104,6 +104,7 @@ def prepare(
             if not faults.count:  # else the file will never be used: go on only to count the faults
                 tokens = codec.encode([row.text for _, row in batch])
                 pairs = zip(batch, tokens, strict=True)
+                tally.plain_rows += sum(row.plain for _, row in batch)
                 append(tally.keep([(number, label(row, its, codec, max_length)) for (number, row), its in pairs]))
             if progress:
                 progress(formats.total() + faults.count)
@@ -111,7 +112,7 @@ def prepare(
         if rows_seen == 0:
             raise no_rows(source)
         if faults.count:
-            raise refused_rows(source, rows_seen, faults)
+            raise refused_rows(source, rows_seen, faults.first, faults.count)
         if tally.kept == 0:
             raise _nothing_left(source, tally, max_length)
     return tally.report(formats)
@@ -125,6 +126,7 @@ class _Tally:
     tokens: int = 0
     trained_tokens: int = 0
     longest: int = 0
+    plain_rows: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     dropped_rows: list[int] = field(default_factory=list)
 
@@ -137,7 +139,8 @@ class _Tally:
         trained = row.trained_tokens
         if not trained:
             self.dropped[CUT_BEFORE_ANSWER if row.answer_cut else NOTHING_TRAINED] += 1
-            self.dropped_rows += [number] * (len(self.dropped_rows) < SHOWN_ROWS)
+            if len(self.dropped_rows) < SHOWN_ROWS:
+                self.dropped_rows.append(number)
             return False
         self.kept += 1
         self.cut += row.cut
@@ -155,6 +158,7 @@ class _Tally:
             dropped_by_reason=dict(self.dropped),
             dropped_rows=tuple(self.dropped_rows),
             formats=dict(formats.most_common()),
+            plain_rows=self.plain_rows,
             tokens=self.tokens,
             trained_tokens=self.trained_tokens,
             longest=self.longest,
@@ -202,6 +206,8 @@ def _arrow_file(path: Path) -> Iterator[Callable[[list[Encoded]], None]]:
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
 
             def append(rows: list[Encoded]) -> None:
+                if not rows:  # an empty batch has no largest token, no longest row
+                    return
                 ids = pa.array([row.input_ids for row in rows], numbers)
                 labels = pa.array([row.labels for row in rows], numbers)
                 stream.write_batch(pa.record_batch([ids, labels], schema=schema))
@@ -218,9 +224,9 @@ def _nothing_left(source: str, tally: _Tally, max_length: int) -> InvalidRequest
     more = tally.dropped.total() - len(tally.dropped_rows)
     listed = f"rows {rows} and {more:,} more" if more else f"rows {rows}"
     if tally.dropped[CUT_BEFORE_ANSWER]:
-        reason = f"Within {max_length:,} tokens no row reaches what it should learn ({listed})."
+        reason = f"within {max_length:,} tokens no row reaches what it should learn ({listed})."
         fix = f"Raise max_seq_length (the longest row has {tally.longest:,} tokens), or shorten the prompts."
     else:
-        reason = f"The chat template leaves nothing of any answer ({listed})."
+        reason = f"the chat template leaves nothing of any answer ({listed})."
         fix = "Look at the rows, or use a model with another chat template."
-    return InvalidRequest([Fault("dataset", shown("dataset", source) if source else "", reason, fix, "empty_labels")])
+    return refused(reason, fix, source, "empty_labels")

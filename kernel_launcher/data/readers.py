@@ -54,7 +54,7 @@ def read_json(path: Path) -> Iterator[tuple[int, Row]]:
     with _opened(path) as file:
         first_line = file.read(4096).removeprefix(_BOM).lstrip().partition(b"\n")[0].rstrip()
     if first_line == b"{":
-        raise Unreadable("It holds one object.", "Write a list of objects, or one object a line.")
+        raise Unreadable("it holds one object.", "Write a list of objects, or one object a line.")
     return _json_list(path) if first_line.startswith(b"[") else _json_lines(path)
 
 
@@ -69,19 +69,19 @@ def json_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Row]]:
 def read_csv(path: Path) -> Iterator[tuple[int, Row]]:
     """Rows under a header. An empty cell is None: the format has no other way to leave a cell out."""
     # The module's limit of 131,072 characters a cell is process-wide; long documents are normal here.
-    csv.field_size_limit(max(csv.field_size_limit(), sys.maxsize))
+    csv.field_size_limit(sys.maxsize)
     with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
             names = [name for name in header if name]
             if len(set(names)) < len(names):
-                raise Unreadable("Its first line names a column twice.", "Give each column a name of its own.")
+                raise Unreadable("its first line names a column twice.", "Give each column a name of its own.")
             filled = (cells for cells in reader if any(cells))
             for number, cells in enumerate(filled, 1):
                 yield number, _csv_row(header, cells)
         except csv.Error as error:
-            reason = f"Line {reader.line_num} is not CSV: {error}."
+            reason = f"line {reader.line_num} is not CSV: {error}."
             raise Unreadable(reason, "Put cells that hold commas, quotes or line ends in double quotes.") from error
 
 
@@ -98,7 +98,7 @@ def read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
                     number += 1
                     yield number, row
     except pa.ArrowException as error:
-        raise Unreadable(f"It is no Parquet file, or a broken one: {brief(str(error))}", "Write it again.") from error
+        raise Unreadable(f"it is no Parquet file, or a broken one: {brief(str(error))}", "Write it again.") from error
 
 
 def parquet_size(path: Path) -> int:
@@ -134,12 +134,13 @@ def _json_row(line: bytes, number: int) -> Row:
         text = line.decode().strip()
         row, end = _decode(text)  # half the time of json.loads, which looks for what is not there
         if end < len(text):
-            return Broken("It is not JSON: it goes on after its end.")
+            return Broken("it is not JSON: it goes on after its end.")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"Line {number} is not UTF-8 ({error.reason}).", "Save it as UTF-8.") from error
+        raise Unreadable(f"line {number} is not UTF-8 ({error.reason}).", "Save it as UTF-8.") from error
     except (ValueError, RecursionError) as error:
-        return Broken(f"It is not JSON: {_json_problem(error)}.")
-    return row if isinstance(row, dict) else Broken(f"It is {kind(row)}, not an object.")
+        place = f" (character {error.pos + 1})" if isinstance(error, json.JSONDecodeError) else ""
+        return Broken(f"it is not JSON: {_json_problem(error)}{place}.")
+    return row if isinstance(row, dict) else Broken(f"it is {kind(row)}, not an object.")
 
 
 def _json_list(path: Path) -> Iterator[tuple[int, Row]]:
@@ -152,11 +153,11 @@ def _json_list(path: Path) -> Iterator[tuple[int, Row]]:
                 window.take(",")
             number += 1
             if window.next_character() != "{":
-                raise Unreadable(f"Row {number} is no object.", "Write a list of objects.")
+                raise Unreadable(f"row {number} is no object.", "Write a list of objects.")
             yield number, window.take_object(number)
         window.take("]")
         if window.next_character():
-            raise Unreadable("It goes on after the end of its list.", "Write one list of objects.")
+            raise Unreadable("it goes on after the end of its list.", "Write one list of objects.")
 
 
 class _JsonWindow:
@@ -182,7 +183,7 @@ class _JsonWindow:
         found = self.next_character()
         if found != character:
             place = f"before '{found}'" if found else "at its end"
-            raise Unreadable(f"Its list is broken: '{character}' is missing {place}.", _REWRITE)
+            raise Unreadable(f"its list is broken: '{character}' is missing {place}.", _REWRITE)
         self._at += 1
 
     def take_object(self, number: int) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class _JsonWindow:
                 value, self._at = _decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
                 if not (self._may_be_cut(error) and self._read_on()):
-                    reason = f"Row {number} is not JSON: {_json_problem(error)}."
+                    reason = f"row {number} is not JSON: {_json_problem(error)}."
                     raise Unreadable(reason, _REWRITE) from error
             else:
                 return dict(value)
@@ -212,11 +213,11 @@ class _JsonWindow:
 
 def _json_problem(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg[:1].lower()}{error.msg[1:]} (character {error.pos + 1})"
+        return f"{error.msg[:1].lower()}{error.msg[1:]}"
     return "it is nested too deep" if isinstance(error, RecursionError) else "it holds a number of too many digits"
 
 
 def _csv_row(header: list[str], cells: list[str]) -> Row:
     if len(cells) != len(header):
-        return Broken(f"It has {len(cells)} cells and the header has {len(header)}.")
+        return Broken(f"it has {len(cells)} cells and the header has {len(header)}.")
     return {name: cell or None for name, cell in zip(header, cells, strict=True) if name}

@@ -10,15 +10,15 @@ import hashlib
 import json
 import os
 import shutil
+import weakref
 from datetime import date, time
 from math import isinf, isnan
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from kernel_launcher.data.faults import CODE, no_rows
+from kernel_launcher.data.faults import no_rows, refused
 from kernel_launcher.data.messages import kind, quoted
 from kernel_launcher.data.readers import json_lines
-from kernel_launcher.errors import Fault, InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,23 +36,26 @@ class Snapshot:
 
     Attributes:
         count: How many rows there are.
+        size: Bytes of all lines.
         sha256: The digest of the lines; ``file_digest`` of the written file is the same.
     """
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         digest = hashlib.sha256()
-        self._file: IO[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - it lives as long as we do
+        self._file: IO[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed with the snapshot
+        weakref.finalize(self, self._file.close)
         self.count = 0
+        self.size = 0
         for line in lines:
             digest.update(line)
-            self._file.write(line)
+            self.size += self._file.write(line)
             self.count += 1
         self.sha256 = digest.hexdigest()
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """The numbered rows as a reader of the file would get them; one reader at a time."""
         self._file.seek(0)
-        return json_lines(self._file)
+        yield from json_lines(self._file)
 
     def write_to(self, path: Path) -> None:
         """Write the rows to a file, whole or not at all. Its folder exists."""
@@ -94,21 +97,21 @@ def _rows_of(data: Any) -> Iterator[Any]:
     for method, rows in _SHAPES.items():
         if hasattr(data, method):
             return rows(data)
-    raise _refused(f"It is {kind(data)}.", "Give a list of dicts, a DataFrame, a Dataset, a Table, or a path.")
+    raise refused(f"it is {kind(data)}.", "Give a list of dicts, a DataFrame, a Dataset, a Table, or a path.")
 
 
 def _frame_rows(frame: Any) -> Iterator[Any]:
     if not frame.columns.is_unique:
-        raise _refused("Two of its columns have the same name.", "Rename one of them.")
+        raise refused("two of its columns have the same name.", "Rename one of them.")
     for start in range(0, len(frame), _ROWS_AT_A_TIME):
         yield from frame.iloc[start : start + _ROWS_AT_A_TIME].to_dict("records")
 
 
 def _dataset_rows(dataset: Any) -> Iterator[Any]:
     if isinstance(dataset, dict):
-        raise _refused("It is a DatasetDict, with a data set for each split.", f"Give one: {', '.join(dataset)}.")
+        raise refused("it is a DatasetDict, with a data set for each split.", f"Give one: {', '.join(dataset)}.")
     if not hasattr(dataset, "__len__"):
-        raise _refused("It is a stream without an end that is known.", "Give a Dataset, or its id on the hub.")
+        raise refused("it is a stream without an end that is known.", "Give a Dataset, or its id on the hub.")
     for batch in dataset.with_format(None).iter(batch_size=_ROWS_AT_A_TIME):
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(batch, values, strict=True))
@@ -128,9 +131,9 @@ _SHAPES: dict[str, Callable[[Any], Iterator[Any]]] = {
 
 def _line(number: int, row: Any) -> bytes:
     if not isinstance(row, dict):
-        raise _refused(f"Row {number} is {kind(row)}, not a dict.", "Give a list of dicts.")
+        raise refused(f"row {number} is {kind(row)}, not a dict.", "Give a list of dicts.")
     if not all(isinstance(name, str) for name in row):
-        raise _refused(f"Row {number} has a column whose name is not text.", "Name the columns with text.")
+        raise refused(f"row {number} has a column whose name is not text.", "Name the columns with text.")
     try:
         return f"{_encode(row)}\n".encode()
     except (TypeError, ValueError, RecursionError):  # something in it is not JSON yet: NaN, a NumPy value, a date
@@ -142,10 +145,10 @@ def _plain_column(number: int, name: str, value: Any) -> Any:
     try:
         return _plain(value)
     except _NotJson as error:
-        reason = f"Row {number}, column {quoted(name)}: {error}"
+        reason = f"row {number}, column {quoted(name)}: {error}"
     except RecursionError:
-        reason = f"Row {number}, column {quoted(name)}: it is nested too deep."
-    raise _refused(reason, "Turn it into text, numbers, lists or dicts.")
+        reason = f"row {number}, column {quoted(name)}: it is nested too deep."
+    raise refused(reason, "Turn it into text, numbers, lists or dicts.")
 
 
 class _NotJson(Exception):
@@ -190,7 +193,3 @@ def _plain_key(key: Any) -> str:
     if not isinstance(key, str):
         raise _NotJson("it has a key that is not text.")
     return _plain_text(key)
-
-
-def _refused(reason: str, fix: str) -> InvalidRequest:
-    return InvalidRequest([Fault("dataset", "", reason, fix, CODE)])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_launcher.data import readers
-from kernel_launcher.data.faults import no_rows, refused_source
+from kernel_launcher.data.faults import no_rows, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,9 +60,9 @@ def resolve(given: str, base_dir: Path) -> Path | HubId:
     if path.is_dir():
         return _only_file(given, path)
     if not path.is_file():
-        raise refused_source(given, "It is not a regular file.", "Write the rows to a file first.")
+        raise refused("it is not a regular file.", "Write the rows to a file first.", given)
     if suffix_of(path) is None:
-        raise refused_source(given, "Files of this kind are not read.", f"Use one of {', '.join(SUFFIXES)}.")
+        raise refused("files of this kind are not read.", f"Use one of {', '.join(SUFFIXES)}.", given)
     return path
 
 
@@ -86,12 +86,12 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
         for number, row in _reader(path)(path):
             yield number, row
     except UnicodeDecodeError as error:
-        raise refused_source(path, f"It is not UTF-8 ({error.reason}).", "Save it as UTF-8.") from error
+        raise refused(f"it is not UTF-8 ({error.reason}).", "Save it as UTF-8.", path) from error
     except readers.Unreadable as error:
-        raise refused_source(path, error.reason, error.fix) from error
+        raise refused(error.reason, error.fix, path) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise refused_source(path, f"It cannot be read: {reason}.", "Look at the file.") from error
+        raise refused(f"it cannot be read: {reason}.", "Look at the file.", path) from error
     if number == 0:
         raise no_rows(str(path))
 
@@ -121,7 +121,7 @@ def _hub_id(given: str, base_dir: Path) -> HubId:
     path = base_dir / given
     looks_like_path = given.startswith(_PATH_STARTS) or suffix_of(path) is not None
     if looks_like_path or not _HUB_ID.fullmatch(given):
-        raise refused_source(given, "There is no such file.", _nearest(path), "invalid_request")
+        raise refused("there is no such file.", _nearest(path), given, "invalid_request")
     return HubId(given)
 
 
@@ -130,13 +130,13 @@ def _only_file(given: str, folder: Path) -> Path:
     files = [path for path in entries if path.is_file() and suffix_of(path)]
     if any(path.suffix == ".arrow" for path in entries):
         fix = "Give the Dataset itself (load_from_disk), or write it with to_parquet."
-        raise refused_source(given, "It is a Dataset that was saved to a folder.", fix)
+        raise refused("it is a Dataset that was saved to a folder.", fix, given)
     if len(files) == 1:
         return files[0]
     if not files:
-        raise refused_source(given, "It is a folder without a data file.", f"Name a file: {', '.join(SUFFIXES)}.")
+        raise refused("it is a folder without a data file.", f"Name a file: {', '.join(SUFFIXES)}.", given)
     fix = f"Name one of them: {_listed(files)}."
-    raise refused_source(given, f"It is a folder with {len(files)} data files.", fix)
+    raise refused(f"it is a folder with {len(files)} data files.", fix, given)
 
 
 def _nearest(path: Path) -> str:

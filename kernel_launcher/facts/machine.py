@@ -14,7 +14,7 @@ from kernel_launcher.planner.inputs import CPU
 
 AUTO = "auto"
 
-# Type name: (memory as sold in GB, a word of the driver's name). The budget rule counts with memory as sold.
+# Type name: (memory as sold in GB, a word of the driver's name). A GPU that is elsewhere counts with memory as sold.
 CATALOGUE = {
     "L4-24GB": (24, "L4"),
     "A10G-24GB": (24, "A10G"),
@@ -37,31 +37,43 @@ class Gpu:
 
 def visible_gpus() -> list[Gpu]:
     """The GPUs of this machine, as ``CUDA_VISIBLE_DEVICES`` limits and orders them; empty where there is none."""
-    try:
-        import pynvml
+    import pynvml
 
+    try:
         pynvml.nvmlInit()
-    except Exception:
+    except pynvml.NVMLError:
         return []
     try:
-        found = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu = Gpu(_text(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
-            found[str(index)] = found[_text(pynvml.nvmlDeviceGetUUID(handle))] = gpu
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible is None:
-            return [gpu for key, gpu in found.items() if key.isdigit()]
-        chosen = []
-        for entry in visible.split(","):
-            if entry.strip() not in found:
-                break  # as CUDA does: the list ends at the first entry that names nothing
-            chosen.append(found[entry.strip()])
-        return chosen
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        by_uuid = {
+            _text(pynvml.nvmlDeviceGetUUID(handle)): Gpu(
+                _text(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            )
+            for handle in handles
+        }
     except pynvml.NVMLError:
         return []
     finally:
         pynvml.nvmlShutdown()
+    return [by_uuid[uuid] for uuid in _chosen(list(by_uuid), os.environ.get("CUDA_VISIBLE_DEVICES"))]
+
+
+def _chosen(uuids: list[str], visible: str | None) -> list[str]:
+    """As CUDA does: indices or beginnings of UUIDs, up to the first that names none; a repeated one leaves none."""
+    if visible is None:
+        return uuids
+    chosen: list[str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdecimal():
+            named = uuids[int(entry) : int(entry) + 1]
+        else:
+            named = [uuid for uuid in uuids if entry.startswith("GPU-") and uuid.startswith(entry)]
+        if len(named) != 1:
+            break
+        if named[0] in chosen:
+            return []
+        chosen += named
+    return chosen
 
 
 def this_machine() -> Hardware:

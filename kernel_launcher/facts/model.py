@@ -57,10 +57,10 @@ def read_config(base: Path) -> dict[str, Any]:
     """
     path = base / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise BrokenModelError(f"{base} has no config.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BrokenModelError(f"{path} cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise BrokenModelError(f"{path} is not a JSON object")
@@ -76,8 +76,8 @@ def weight_files(base: Path) -> list[Path]:
     index = base / "model.safetensors.index.json"
     if index.exists():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise BrokenModelError(f"{index} is not a safetensors index") from None
         missing = [name for name in names if not (base / name).is_file()]
         if missing:
@@ -104,7 +104,7 @@ def safetensors_shapes(path: Path) -> dict[str, list[int]]:
             header.pop("__metadata__", None)
             ends = [int(tensor["data_offsets"][1]) for tensor in header.values()]
             shapes = {name: [int(n) for n in tensor["shape"]] for name, tensor in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
             raise BrokenModelError(f"{path} has a broken safetensors header") from None
     if max(ends, default=0) != size - 8 - length:
         wanted = max(ends, default=0) + 8 + length

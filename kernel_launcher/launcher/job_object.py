@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.launcher.client import Watcher
+from kernel_launcher.launcher.watcher import Watcher, final_status
 from kernel_launcher.protocol.files import now, read_json, seconds_between
-from kernel_launcher.protocol.states import Status
 
 if TYPE_CHECKING:
     from kernel_launcher.protocol.index import Entry
@@ -18,7 +17,8 @@ def job_object(entry: Entry) -> dict[str, Any]:
     plan = read_json(entry.run.plan) or {}
     sections = asked.get("spec", {})
     resources = plan.get("resources", {})
-    live = _live(entry)
+    # The events of a job that has ended need not be read.
+    live = final_status(entry.run) or Watcher(entry).refresh().to_status()
     started, ended = live["started_at"], live["completed_at"]
     return {
         "id": entry.id,
@@ -39,21 +39,4 @@ def job_object(entry: Entry) -> dict[str, Any]:
         "started_at": started or None,
         "completed_at": ended or None,
         "duration_seconds": round(seconds_between(started, ended or now()), 3) if started else None,
-    }
-
-
-def _live(entry: Entry) -> dict[str, Any]:
-    """The part that changes: from the status file once the job has ended, else from its events."""
-    status = read_json(entry.run.status)
-    if isinstance(status, dict) and status.get("status") in set(Status) and Status(status["status"]).is_terminal:
-        return status
-    view = Watcher(entry).refresh()
-    return {
-        "status": str(view.status),
-        "step": view.step,
-        "total_steps": view.total_steps,
-        "loss": view.latest("loss"),
-        "started_at": view.started_at,
-        "completed_at": view.completed_at,
-        "error": view.failure.to_json() if view.failure else None,
     }

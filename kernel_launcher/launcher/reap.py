@@ -50,7 +50,14 @@ def end(processes: Iterable[psutil.Process], *, grace_seconds: float = 0) -> lis
         _, left = psutil.wait_procs(left, timeout=grace_seconds)
     _send(left, signal.SIGKILL)
     _, stuck = psutil.wait_procs(left, timeout=5)
-    return [process for process in stuck if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in stuck if _is_there(process)]
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:

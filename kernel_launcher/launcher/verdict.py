@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _PEER_ERROR = re.compile(
-    r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket timeout|process group|store", re.IGNORECASE
+    r"connection (closed|reset|refused)|broken pipe|\b(gloo|nccl|c10d|tcpstore)\b|socket timeout|process group",
+    re.IGNORECASE,
 )
 _COLLECTIVE_CLASSES = ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
 
@@ -71,9 +72,10 @@ def judge(
         return _recorded(own[0], own[0].code or "training_error", plan_line, log_tail)
     recorded = {record.rank for record in records}
     silent = {rank: code for rank, code in exits.items() if rank not in recorded}
+    first_seen = next(iter(exits), None)
     for rank, code in silent.items():
-        # The agent ends the other ranks with SIGTERM: that exit is a cause only where nothing else is.
-        if code != -signal.SIGTERM:
+        # Once one rank has failed the agent ends the others with SIGTERM: of those it is no cause.
+        if code != -signal.SIGTERM or rank == first_seen:
             return _silent(rank, code, world_size, plan_line, log_tail)
     if records:
         first = min(records, key=lambda record: record.time_ns)

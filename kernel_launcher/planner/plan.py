@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec.fields import Method, Resources
-from kernel_launcher.spec.refusals import batch_fault
+from kernel_launcher.spec.refusals import layout_faults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kernel_launcher.planner.inputs import Hardware, ModelFacts
     from kernel_launcher.spec import JobSpec
 
@@ -145,10 +147,10 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
 
     ranks = _ranks(spec, hardware) or default("gpu_count", *_default_ranks(hardware))
     asked = spec.method
-    micro = _known_int(asked.micro_batch_size) or 1
-    faults = list(batch_fault(asked.global_batch_size, micro, asked.gradient_accumulation_steps, ranks))
+    faults = list(layout_faults(asked, ranks))
     if faults:
         raise InvalidRequest(faults)
+    micro = asked.micro_batch_size or 1
     accumulation = asked.gradient_accumulation_steps or (asked.global_batch_size or micro * ranks) // (micro * ranks)
     decided: dict[str, Any] = {
         "micro_batch_size": micro,
@@ -180,12 +182,8 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
         zero_stage_requested=asked.zero_stage,
         estimate=estimate,
         defaults=tuple(filled.values()),
-        warnings=tuple(_warnings(method, estimate, model, ranks)),
+        warnings=tuple(_warnings(asked, method, estimate, model)),
     )
-
-
-def _known_int(value: int | str | None) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _ranks(spec: JobSpec, hardware: Hardware) -> int | None:
@@ -229,22 +227,33 @@ def _estimate(method: Method, hardware: Hardware, model: ModelFacts, ranks: int)
     )
 
 
-def _warnings(method: Method, estimate: Estimate, model: ModelFacts, ranks: int) -> list[str]:
-    found = []
+def _warnings(asked: Method, method: Method, estimate: Estimate, model: ModelFacts) -> Iterator[str]:
     if estimate.per_gpu_bytes is None:
-        found.append("the model's parameter count is unknown, so its memory is, too.")
+        yield "the model's parameter count is unknown, so its memory is, too."
     elif estimate.per_gpu_bytes > estimate.budget_bytes:
-        found.append(
+        yield (
             f"states of {estimate.per_gpu_bytes / 1e9:.1f} GB a rank are over the budget of "
-            f"{estimate.budget_bytes / 1e9:.1f} GB: set lora_rank, or take a smaller model."
+            f"{estimate.budget_bytes / 1e9:.1f} GB: {_lighter(method)}."
         )
     if method.lora_rank is None and method.precision == "bf16" and method.optim != "sgd":
-        found.append(
+        yield (
             'a full fine-tune with precision = "bf16" rounds most updates away at small learning rates; '
             '"bf16_mixed" keeps float32 weights.'
         )
-    if method.lora_rank and method.max_seq_length and model.max_length and method.max_seq_length > model.max_length:
-        found.append(f"max_seq_length is past the model's limit of {model.max_length} tokens.")
-    if ranks > 1 and method.global_batch_size == method.micro_batch_size * ranks and method.micro_batch_size == 1:  # type: ignore[operator]
-        found.append(f"each step trains on {ranks} rows, one a rank; set global_batch_size to pin it.")
-    return found
+    if (
+        model.max_length is not None
+        and method.max_seq_length is not None
+        and method.max_seq_length > model.max_length
+    ):
+        yield f"max_seq_length is past the model's limit of {model.max_length} tokens."
+    rows, ranks = method.global_batch_size, method.data_parallel_size
+    if asked.global_batch_size is None and rows == ranks and ranks != 1:
+        yield f"each step trains on {ranks} rows, one a rank; set global_batch_size to pin it."
+
+
+def _lighter(method: Method) -> str:
+    """What would lower the memory of this very job."""
+    ways = [] if method.lora_rank else ["set lora_rank"]
+    if method.precision == "fp32" or (method.precision == "bf16_mixed" and not method.lora_rank):
+        ways.append('use precision = "bf16"')
+    return ", or ".join([*ways, "take a smaller model"])

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.check import check_file, check_rows
+from kernel_launcher.data.check import check_file, check_rows, rows_to_check
 from kernel_launcher.data.columns import Columns
 from kernel_launcher.data.snapshot import Snapshot, file_digest, take_snapshot
 from kernel_launcher.data.source import HubId, resolve
@@ -58,16 +58,25 @@ def check_dataset(
     try:
         if rows is not None:
             snapshot = take_snapshot(rows)
-            check_rows(snapshot.rows(), columns, spec.method.type, source="the rows given").raise_if_faulty()
-            return DataRef(kind="snapshot", digest=snapshot.sha256), snapshot, []
+            limit = rows_to_check(snapshot.size)
+            check_rows(snapshot.rows(), columns, spec.method.type, limit, "the rows given").raise_if_faulty()
+            return DataRef(kind="snapshot", digest=snapshot.sha256), snapshot, _split_faults(spec)
         source = resolve(given or "", base_dir)
         if isinstance(source, HubId):
             named = hashlib.sha256(f"{source}@{spec.dataset.split}".encode()).hexdigest()
             return DataRef(kind="hub", id=source.id, digest=named), None, []
         check_file(source, columns, spec.method.type).raise_if_faulty()
-        return DataRef(kind="file", path=str(source), digest=_digest(source)), None, []
+        return DataRef(kind="file", path=str(source), digest=_digest(source)), None, _split_faults(spec)
     except InvalidRequest as error:
         return None, None, list(error.faults)
+
+
+def _split_faults(spec: JobSpec) -> list[Fault]:
+    split = spec.dataset.split
+    if split == "train":
+        return []
+    reason = "only a data set on the hub has splits; these rows would all be trained on."
+    return [Fault("dataset.split", repr(split), reason, "Leave it out, and give a file of the rows that you mean.")]
 
 
 def _digest(path: Path) -> str:

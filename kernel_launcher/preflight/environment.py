@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,8 +61,8 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
         yield Fault(key, python, reason, fix, "dependency_error")
 
 
-@cache
 def _ask(python: str) -> dict[str, str | None] | str:
+    """The versions in an environment, or why its interpreter did not tell."""
     try:
         done = subprocess.run(
             [python, "-P", "-c", _ASK],
@@ -75,8 +73,15 @@ def _ask(python: str) -> dict[str, str | None] | str:
             stdin=subprocess.DEVNULL,
         )
         found: dict[str, str | None] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return str(error).strip().splitlines()[-1]
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()
+        return said[-1] if said else f"it ended with exit code {error.returncode}"
+    except subprocess.TimeoutExpired as error:
+        return f"it said nothing for {error.timeout:g} seconds"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError:
+        return "it answered with something else"
     return found
 
 
@@ -85,8 +90,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def is_own(python: str | None) -> bool:
-    """Whether a job runs in the environment of this process."""
-    return python is None or Path(python) == Path(sys.executable)

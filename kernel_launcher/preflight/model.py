@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from kernel_launcher.errors import Fault
 from kernel_launcher.facts import read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, weight_files
 from kernel_launcher.planner import ModelFacts
-from kernel_launcher.secrets import redact
+from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
@@ -24,12 +25,12 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
     """The facts of the base model, and what is wrong with it; a hub id has neither until it is downloaded."""
     base = spec.model.base or ""
     path = Path(base)
-    if not path.exists():
+    if not _exists(path):
         if not path.is_absolute() and _HUB_ID.fullmatch(base):
             return read_model_facts(None), []
         near = _near(path)
         fix = f"Did you mean {near}?" if near else "veri-jupyter sample ./sample writes one to try."
-        return ModelFacts(), [Fault(_KEY, redact(base), "there is no such folder.", fix, "model_load_error")]
+        return ModelFacts(), [Fault(_KEY, shown(_KEY, base), "there is no such folder.", fix, "model_load_error")]
     if not path.is_dir():
         reason, fix = "is a file; a model is a folder with config.json.", f"Use {path.parent}."
         return ModelFacts(), [Fault(_KEY, base, reason, fix, "model_load_error")]
@@ -48,10 +49,17 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
     return facts, []
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long a name, or a folder that may not be looked into
+        return False
+
+
 def _near(path: Path) -> Path | None:
-    """A model folder next to a path that does not exist."""
+    """The model folder with the most similar name next to a path that does not exist."""
     try:
         folders = sorted(found.parent for found in path.parent.glob("*/config.json"))
     except OSError:
         return None
-    return folders[0] if folders else None
+    return max(folders, key=lambda folder: SequenceMatcher(None, folder.name, path.name).ratio(), default=None)

@@ -44,7 +44,9 @@ class Prepared:
     @property
     def default_name(self) -> str:
         """What the job is called if nobody names it: after its base model."""
-        name = "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(self.spec.model.base or "").name)
+        name = "".join(
+            c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in Path(self.spec.model.base or "").name
+        )
         return name.strip("._-")[:64] or "job"
 
     def write(self, run: RunDir, job: dict[str, Any]) -> None:

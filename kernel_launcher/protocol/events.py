@@ -10,12 +10,12 @@ import json
 import math
 import os
 import time
+from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.files import now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from kernel_launcher.protocol.paths import RunDir
@@ -46,15 +46,16 @@ class EventWriter:
         head: Event = {"v": VERSION, "seq": self._seq, "t": now(), "mono": round(time.monotonic(), 4)}
         self._seq += 1
         record = head | self._base | {"kind": kind} | finite(fields)
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str)
+        # Half of a surrogate pair (a file name that is not UTF-8) has an escape in JSON, but no bytes in UTF-8.
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        if self._torn:
+            line = b"\n" + line  # a full disk can tear a line; the next one starts on a line of its own
         try:
-            # A full disk can tear a line; the next one then starts on a line of its own.
-            written = os.write(self._file, b"\n" + line if self._torn else line)
-            self._torn = written < len(line)
+            self._torn = os.write(self._file, line) < len(line)
         except OSError:
             self._torn = True
-        if self._torn:
-            self.dropped += 1
+        self.dropped += self._torn
 
     def close(self) -> None:
         """Close the file."""
@@ -63,18 +64,20 @@ class EventWriter:
 
 def finite(fields: Event) -> Event:
     """The fields with every number that is not finite as None, and those names listed under ``bad``."""
-    bad: list[str] = []
+    bad: dict[str, None] = {}
 
     def clean(name: str, value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
-            bad.append(name)
+            bad[name] = None
             return None
         if isinstance(value, dict):
             return {key: clean(str(key), item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [clean(name, item) for item in value]
         return value
 
     cleaned = {name: clean(name, value) for name, value in fields.items()}
-    return cleaned | {"bad": bad} if bad else cleaned
+    return cleaned | {"bad": list(bad)} if bad else cleaned
 
 
 class EventReader:
@@ -90,29 +93,33 @@ class EventReader:
         self.broken = 0
 
     def read(self) -> list[Event]:
-        """The new events of all files, by time."""
-        events = [event for path in self._run.event_files() for event in self._read_file(path)]
-        events.sort(key=lambda event: str(event.get("t", "")))
-        return events
+        """The new events of all files, by time; those of one writer stay in its order, whatever the clock did."""
+        found = [self._read_file(path) for path in self._run.event_files()]
+        return list(merge(*found, key=lambda event: str(event.get("t", ""))))
 
-    def _read_file(self, path: Path) -> Iterator[Event]:
+    def _read_file(self, path: Path) -> list[Event]:
         offset = self._offsets.get(path, 0)
         try:
             with path.open("rb") as file:
                 file.seek(offset)
                 block = file.read()
         except OSError:
-            return
+            return []
         end = block.rfind(b"\n") + 1
         self._offsets[path] = offset + end
-        for line in block[:end].splitlines():
-            if not line:
-                continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                event = None
-            if isinstance(event, dict) and "kind" in event:
-                yield event
-            else:
-                self.broken += 1
+        lines = [line for line in block[:end].split(b"\n") if line]
+        try:
+            # All at once is twice as fast as line by line, which is for files with a broken line.
+            records = json.loads(b"[" + b",".join(lines) + b"]")
+        except ValueError:
+            records = [_parsed(line) for line in lines]
+        events = [record for record in records if isinstance(record, dict) and isinstance(record.get("kind"), str)]
+        self.broken += len(lines) - len(events)
+        return events
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -27,14 +27,15 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     Args:
         path: Where it goes; its folder exists.
         value: Anything that JSON holds.
-        durable: Also survive a power cut (fsync before the rename).
+        durable: Whole even after a power cut (fsync before the rename).
 
     Raises:
         OSError: The file could not be written; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(3).hex()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        # A file name that is not UTF-8 has an escape in JSON, but no bytes in UTF-8.
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(value, file, ensure_ascii=False, indent=1)
             if durable:
                 file.flush()
@@ -63,9 +64,15 @@ def tail(path: Path, lines: int) -> list[str]:
             while True:
                 start = max(0, size - block)
                 file.seek(start)
-                found = file.read(size - start).decode("utf-8", "replace").splitlines()
+                found = lines_of(file.read(size - start))
                 if start == 0 or len(found) > lines:
                     return found[-lines:] if lines > 0 else []
                 block *= 4
     except OSError:
         return []
+
+
+def lines_of(block: bytes) -> list[str]:
+    """Text as lines, each as a terminal is left with it: of a progress bar, what it came to."""
+    lines = block.decode("utf-8", "replace").removesuffix("\n").split("\n") if block else []
+    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]

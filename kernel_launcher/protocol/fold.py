@@ -1,4 +1,8 @@
-"""The fold: events in, the state of a job out. Pure; the order of events from different writers does not matter."""
+"""The fold: events in, the state of a job out. Pure.
+
+Events of one writer come in its order; how those of different writers are interleaved does not matter (but for the
+order of warnings).
+"""
 
 from __future__ import annotations
 
@@ -96,6 +100,19 @@ class JobView:
             return None
         return (self.total_steps - self.step) * median(times)
 
+    def to_status(self) -> dict[str, Any]:
+        """The state of the job now, as the status file has it."""
+        return {
+            "status": str(self.status),
+            "reason": self.reason,
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "loss": self.latest("loss"),
+            "started_at": self.started_at,
+            "completed_at": self.completed_at,
+            "error": self.failure.to_json() if self.failure else None,
+        }
+
     def metric_rows(self, keys: Iterable[str] | None = None) -> list[dict[str, float | int | None]]:
         """One row a step: ``step`` and the metrics, None where a value is missing or was not finite."""
         names = list(self.series) if keys is None else [key for key in keys if key in self.series]
@@ -107,21 +124,20 @@ class JobView:
         ]
 
     def apply(self, event: Event) -> None:
-        """Take in one event; unknown kinds and fields are ignored."""
+        """Take in one event; unknown kinds and fields, and values of another type, are ignored."""
         at = str(event.get("t", ""))
         self.last_event_at = max(self.last_event_at, at)
         rank = event.get("rank")
-        # By source, not by the rank alone: the launcher's verdict names a rank, too.
-        if event.get("src") == "rank" and isinstance(rank, int):
-            view = self.ranks.setdefault(rank, RankView())
-            view.last_event_at = max(view.last_event_at, at)
-            handler = _OF_RANK.get(event["kind"])
-            if handler is not None:
-                handler(self, view, event)
-        else:
-            handler_of_job = _OF_JOB.get(event["kind"])
-            if handler_of_job is not None:
-                handler_of_job(self, event)
+        try:
+            # By source, not by the rank alone: the launcher's verdict names a rank, too.
+            if event.get("src") == "rank" and isinstance(rank, int):
+                view = self.ranks.setdefault(rank, RankView())
+                view.last_event_at = max(view.last_event_at, at)
+                _OF_RANK.get(event["kind"], _ignore)(self, view, event)
+            else:
+                _OF_JOB.get(event["kind"], _ignore)(self, event)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return  # a field that is not what it is here: no reason to show nothing at all
 
     def apply_all(self, events: Iterable[Event]) -> JobView:
         """Take in events; returns itself."""
@@ -134,12 +150,16 @@ def _padded(column: array[float], length: int) -> array[float]:
     return column + array("d", [nan] * (length - len(column)))
 
 
+def _ignore(*_: Any) -> None:
+    """An event of a kind that is not ours."""
+
+
 def _status(job: JobView, event: Event) -> None:
     try:
         status = Status(event.get("status", ""))
     except ValueError:
         return
-    if status != job.status and not job.status.may_become(status):
+    if job.status.is_terminal or (status != job.status and not job.status.may_become(status)):
         return
     job.status, job.reason = status, str(event.get("reason") or "")
     at = str(event.get("t", ""))
@@ -189,17 +209,19 @@ def _heartbeat(_: JobView, rank: RankView, event: Event) -> None:
 
 
 def _step(job: JobView, rank: RankView, event: Event) -> None:
-    rank.step = int(event["step"])
+    step = int(event["step"])
+    values = {name: nan if value is None else float(value) for name, value in event.get("metrics", {}).items()}
+    rank.step = step
     job.total_steps = int(event.get("total_steps") or job.total_steps)
     before = len(job.steps)
-    job.steps.append(rank.step)
-    for name, value in event.get("metrics", {}).items():
+    job.steps.append(step)
+    for name, value in values.items():
         column = job.series.get(name)
         if column is None:
             column = job.series[name] = array("d")
         if len(column) < before:
             column.extend([nan] * (before - len(column)))
-        column.append(nan if value is None else value)
+        column.append(value)
 
 
 def _download(job: JobView, _: RankView, event: Event) -> None:

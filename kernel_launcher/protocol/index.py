@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from kernel_launcher.errors import VeriError
 from kernel_launcher.protocol.files import read_json, write_json
 from kernel_launcher.protocol.paths import RunDir
 
@@ -45,6 +46,7 @@ def add(entry: Entry) -> None:
     Raises:
         OSError: The index cannot be written.
     """
+    _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(_folder() / f"{entry.id}.json", asdict(entry))
 
 
@@ -55,22 +57,23 @@ def remove(job_id: str) -> None:
 
 def entries() -> list[Entry]:
     """Every job whose folder is still there, newest first."""
-    found = []
-    for path in _folder().glob("*.json"):
-        value = read_json(path)
-        try:
-            entry = Entry(**value) if isinstance(value, dict) else None
-        except TypeError:
-            continue
-        if entry is not None and entry.run.spec.exists():
-            found.append(entry)
+    found = [entry for path in _folder().glob("*.json") if (entry := _read(path)) is not None]
     return sorted(found, key=lambda entry: (entry.created_at, entry.id), reverse=True)
 
 
 @contextmanager
 def exclusive() -> Iterator[None]:
-    """One start at a time for this user, so that two cells cannot both take a name or a folder."""
-    file = os.open(_folder().parent / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    """One start at a time for this user, so that two cells cannot both take a name or a folder.
+
+    Raises:
+        VeriError: The user's state directory cannot be written.
+    """
+    try:
+        home().mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(home() / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        message = f"the index of jobs cannot be kept in {home()}: {error.strerror}."
+        raise VeriError("no_state_directory", message, "Set VERI_HOME to a folder that can be written.") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -78,7 +81,16 @@ def exclusive() -> Iterator[None]:
         os.close(file)
 
 
+def _read(path: Path) -> Entry | None:
+    value = read_json(path)
+    try:
+        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+            entry = Entry(**value)
+            return entry if entry.run.spec.exists() else None
+    except (TypeError, OSError):  # not an entry, or its folder cannot be looked into
+        pass
+    return None
+
+
 def _folder() -> Path:
-    folder = home() / "jobs"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return home() / "jobs"

@@ -52,7 +52,7 @@ def find_process(who: object) -> psutil.Process | None:
         process = psutil.Process(int(who["pid"]))
         same = abs(process.create_time() - float(who["pid_created"])) < 1
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except (psutil.Error, KeyError, TypeError, ValueError):
+    except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

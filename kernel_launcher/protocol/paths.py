@@ -93,7 +93,7 @@ class RunDir:
 
     def ranks(self, attempt: int = 0) -> Iterator[tuple[int, RankDir]]:
         """The rank folders that exist, in order of rank."""
-        found = (self.root / f"attempt_{attempt}").glob("rank_*")
+        found = (self.root / f"attempt_{attempt}").glob("rank_[0-9]*")
         for rank in sorted(int(path.name.removeprefix("rank_")) for path in found):
             yield rank, self.rank(rank, attempt)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault
-from kernel_launcher.secrets import shown
-from kernel_launcher.spec.names import SECTIONS, nearest
+from kernel_launcher.secrets import redact, shown
+from kernel_launcher.spec.names import NEEDLESS, SECTIONS, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +42,10 @@ _SPECIAL: dict[tuple[str, object], tuple[str, str]] = {
         'Use precision = "bf16", or "fp32" on a GPU without bf16.',
     ),
     ("method.precision", "fp8"): ("FP8 training is not offered.", 'Use precision = "bf16".'),
+    ("method.micro_batch_size", "auto"): (
+        "this release does not choose the micro batch by itself.",
+        "Give a number; 1 is the default.",
+    ),
 }
 
 
@@ -60,12 +64,22 @@ def from_validation(error: ValidationError, model: type[BaseModel]) -> list[Faul
 
 def unknown(key: str, value: object) -> Fault:
     """The fault of a setting that does not exist, with the nearest known name."""
-    if key == "device_map" or key.endswith(".device_map"):
-        reason = "each rank loads the model on its own GPU; device_map would spread one process over several."
-        return Fault(key, shown(key, value), reason, "Leave it out; gpu_count sets the number of GPUs.")
+    given = _readable(key), shown(key, value)
+    bare = key.rpartition(".")[2].lower()
+    if key in SECTIONS:
+        first = next(iter(SECTIONS[key].model_fields))
+        return Fault(*given, "is a section with keys of its own.", f"Did you mean {key}.{first}?")
+    if bare in NEEDLESS:
+        reason, fix = NEEDLESS[bare]
+        return Fault(*given, f"no such setting: {reason}", fix)
     guess = nearest(key)
     fix = f"Did you mean {guess}?" if guess else f"Sections are: {', '.join(SECTIONS)}."
-    return Fault(key, shown(key, value), "no such setting.", fix)
+    return Fault(*given, "no such setting.", fix)
+
+
+def _readable(key: str, limit: int = 80) -> str:
+    text = redact(key if key.isprintable() and key else repr(key))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _key(location: Iterable[int | str], model: type[BaseModel]) -> str:

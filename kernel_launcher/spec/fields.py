@@ -1,7 +1,7 @@
 """The sections of a job, field by field: type, default, one line of help.
 
-A field marked ``NotYet`` is a known name whose feature this release does not have: any value but a neutral one is
-refused by name. Building the feature means removing the mark.
+A field marked ``NotYet`` is a known name whose feature this release does not have: any value that asks for it (one
+that is neither the default nor null, zero, false or empty) is refused by name. Building it means removing the mark.
 """
 
 from __future__ import annotations
@@ -20,16 +20,9 @@ class NotYet:
     instead: str
 
 
-def is_neutral(value: object) -> bool:
-    """Whether a value asks for nothing: unset, off, automatic, or a degree of one."""
-    if isinstance(value, bool):
-        return not value
-    return value is None or value in ("auto", "no", "", (), 0, 1)
-
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false.")  # noqa: TRY004 - pydantic turns ValueError into a fault
+def _no_lookalike(value: Any) -> Any:
+    if isinstance(value, bool | float):  # a Literal of numbers lets True and 2.0 pass
+        raise ValueError("must be a whole number or 'auto'.")  # noqa: TRY004 - pydantic turns ValueError into a fault
     return value
 
 
@@ -37,11 +30,10 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-NoBool = BeforeValidator(_no_bool)
 Text = Annotated[str, StringConstraints(min_length=1)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Natural = Annotated[int, Field(ge=0, le=10**9)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -106,13 +98,11 @@ class Method(Section):
     learning_rate: Positive | None = Field(None, description="Peak learning rate")
     num_epochs: Positive | None = Field(None, description="Passes over the data")
     max_steps: Count | None = Field(None, description="Optimizer steps; overrides num_epochs")
-    max_seq_length: Annotated[int, Field(ge=8)] | None = Field(None, description="Tokens a row at most")
+    max_seq_length: Annotated[int, Field(ge=8, le=10**9)] | None = Field(None, description="Tokens a row at most")
     loss_on: Literal["answers", "last_answer", "all"] = Field("answers", description="Which tokens are trained")
-    seed: Natural = Field(42, description="Seed of data order, dropout and new weights")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="Seed of data order, dropout and new weights")
 
-    micro_batch_size: Annotated[Count | Literal["auto"], NoBool] | None = Field(
-        None, description="Rows each GPU takes at a time"
-    )
+    micro_batch_size: Count | None = Field(None, description="Rows each GPU takes at a time")
     gradient_accumulation_steps: Count | None = Field(None, description="Micro-batches before an optimizer step")
     global_batch_size: Count | None = Field(None, description="Rows an optimizer step")
     data_parallel_size: Count | None = Field(None, description="Replicas; equal to the number of GPUs")
@@ -129,7 +119,7 @@ class Method(Section):
         "bf16", description="Number format of weights and compute"
     )
     gradient_checkpointing: bool = Field(default=True, description="Recompute activations in the backward pass")
-    zero_stage: Annotated[Literal["auto", 0, 2, 3], NoBool, _SHARDING] = Field(
+    zero_stage: Annotated[Literal["auto", 0, 2, 3], BeforeValidator(_no_lookalike), _SHARDING] = Field(
         "auto", description="What is sharded over the GPUs"
     )
     cpu_offload: Annotated[bool, _SHARDING] = Field(default=False, description="Park sharded states in host memory")
@@ -169,7 +159,9 @@ class Method(Section):
 
     beta: Annotated[Positive | None, _DPO] = Field(None, description="DPO: strength of the reference")
     loss_type: Annotated[Text | None, _DPO] = Field(None, description="DPO: form of the loss")
-    max_length: Annotated[Count | None, _DPO] = Field(None, description="DPO: tokens of prompt and answer")
+    max_length: Annotated[Count | None, NotYet("DPO", "For sft_text, use max_seq_length.")] = Field(
+        None, description="DPO: tokens of prompt and answer"
+    )
     max_prompt_length: Annotated[Count | None, _DPO] = Field(None, description="DPO: tokens of the prompt")
 
     checkpoint_every: Annotated[NonNegative | None, _CHECKPOINTS] = Field(None, description="Save cadence; 0 is off")

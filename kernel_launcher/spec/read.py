@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec.faults import unknown
 from kernel_launcher.spec.job import JobSpec
 from kernel_launcher.spec.names import SECTIONS, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATHS = ("model.base", "dataset.id", "resources.python")
+_LIKE_A_PATH = re.compile(r"^(\.\.?/|~|/)|\.(jsonl?|csv|parquet)(\.gz)?$", re.IGNORECASE)
+_TOML_TEXT = re.compile(r"\n|^\s*(\[|[\w.\"'-]+\s*=)")
+# Two ways to answer one question: a later layer's answer stands for both.
+_SAME_QUESTION = {
+    "resources.gpu_count": ("resources.gpu_ids",),
+    "resources.gpu_ids": ("resources.gpu_count",),
+    "method.max_steps": ("method.num_epochs",),
+    "method.num_epochs": ("method.max_steps",),
+    "method.warmup_steps": ("method.warmup_ratio",),
+    "method.warmup_ratio": ("method.warmup_steps",),
+}
 
 
 @dataclass(slots=True)
@@ -23,23 +41,29 @@ class _Draft:
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
-    def layer(self, settings: Mapping[str, Any]) -> None:
-        """Take in settings, nested by section or bare."""
+    def layer(self, settings: Mapping[str, Any], base_dir: Path) -> None:
+        """Take in settings, nested by section or bare, None for unset; relative paths start at ``base_dir``."""
         given: dict[str, tuple[str, Any]] = {}
         for key, value in _flat(settings):
             dotted = locate(key)
             if dotted is None:
                 self.faults.append(unknown(key, value))
+            elif value is None:
                 continue
-            if dotted in given and given[dotted][1] != value:
+            elif dotted in given and given[dotted][1] != value:
                 other, other_value = given[dotted]
                 reason = f"differs from {other} = {shown(other, other_value)}, which is the same setting."
                 self.faults.append(Fault(key, shown(key, value), reason, f"Keep {dotted}."))
-                continue
-            given[dotted] = (key, value)
+            else:
+                given[dotted] = (key, value)
+        for dotted in given:
+            for other in _SAME_QUESTION.get(dotted, ()):
+                section, _, name = other.partition(".")
+                self.sections.get(section, {}).pop(name, None)
         for dotted, (_, value) in given.items():
             section, _, name = dotted.partition(".")
-            self.sections.setdefault(section, {})[name] = _plain(value)
+            taken = _anchored(value, base_dir) if dotted in _PATHS and isinstance(value, str) else value
+            self.sections.setdefault(section, {})[name] = taken
 
     def spec(self) -> JobSpec:
         """The spec, or every fault found on the way and in it."""
@@ -63,7 +87,7 @@ def read_spec(
 
     Args:
         source: A dict, TOML text, the path of a TOML file, or the base model's folder or hub id.
-        settings: Keyword arguments: bare names, with None for unset.
+        settings: Keyword arguments: bare or dotted names, with None for unset.
         overrides: ``--set`` pairs: bare or dotted names.
         base_dir: What relative paths in ``source`` text, ``settings`` and ``overrides`` are relative to (default:
             the working directory); those in a file are relative to the file.
@@ -71,26 +95,17 @@ def read_spec(
     Raises:
         InvalidRequest: With all faults at once.
     """
-    here = (base_dir or Path.cwd()).resolve()
+    here = (base_dir or Path.cwd()).absolute()
     draft = _Draft()
-    file_dir = here
-    if isinstance(source, Mapping):
-        draft.layer(source)
+    if isinstance(source, str | Path):
+        draft.layer(*_opened(str(source), here))
+    elif isinstance(source, Mapping):
+        draft.layer(source, here)
     elif source is not None:
-        path = _job_file(str(source), here)
-        if path is not None:
-            file_dir = path.parent
-            draft.layer(_toml(_text_of(path), str(path)))
-        elif _is_toml_text(str(source)):
-            draft.layer(_toml(str(source), "the job"))
-        else:
-            draft.layer({"base_model": str(source)})
-    _anchor(draft.sections, file_dir)
-    for layer in (settings, overrides):
-        if layer:
-            before = {name: dict(section) for name, section in draft.sections.items()}
-            draft.layer({key: value for key, value in layer.items() if value is not None})
-            _anchor(draft.sections, here, unless=before)
+        reason = "is neither a dict, TOML, a job file nor a base model."
+        raise InvalidRequest([Fault("job", shown("job", source), reason, "Give rows as the second argument.")])
+    draft.layer(settings or {}, here)
+    draft.layer(overrides or {}, here)
     return draft.spec()
 
 
@@ -100,13 +115,14 @@ def parse_override(text: str) -> tuple[str, Any]:
     Raises:
         InvalidRequest: There is no ``=``, or no key.
     """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key:
         raise InvalidRequest([Fault("--set", shown("--set", text), "not KEY=VALUE.", "Write --set lora_rank=8.")])
     try:
-        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        read = tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        return key, value
+    return key, value if isinstance(read, date | time) else read  # --set name=2026-01-31 is a name
 
 
 def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
@@ -115,14 +131,15 @@ def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
     Raises:
         InvalidRequest: It is none of these.
     """
+    value = _plain(value)
     if value is None or value == "auto":
         return {}
     if isinstance(value, int) and not isinstance(value, bool):
         return {"gpu_count": value}
     if isinstance(value, str) and re.fullmatch(r"\d{1,6}", value.strip()):
         return {"gpu_count": int(value)}
-    if isinstance(value, list | tuple):
-        return {"gpu_ids": list(value)}
+    if isinstance(value, list):
+        return {"gpu_ids": value}
     ids: list[int] = []
     for part in value.split(",") if isinstance(value, str) else [""]:
         found = re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part)
@@ -134,70 +151,68 @@ def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
     return {"gpu_ids": ids}
 
 
-def _flat(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if key in SECTIONS and isinstance(value, Mapping):
-            pairs += [(f"{key}.{name}", item) for name, item in value.items()]
+            yield from ((f"{key}.{name}", _plain(item)) for name, item in value.items())
         elif key in ("hyperparameters", "parameters") and isinstance(value, Mapping):
-            pairs += [(str(name), item) for name, item in value.items()]
+            yield from ((str(name), _plain(item)) for name, item in value.items())
         else:
-            pairs.append((str(key), value))
-    return pairs
+            yield str(key), _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """A numpy scalar as the number it is; notebooks are full of them."""
-    item = getattr(value, "item", None)
-    return item() if item is not None and getattr(value, "shape", None) == () else value
+    """NumPy's numbers and arrays as plain ones, paths as text; notebooks are full of them."""
+    if isinstance(value, list | tuple):
+        return [_plain_item(item) for item in value]
+    return _plain_item(value)
 
 
-def _job_file(source: str, here: Path) -> Path | None:
-    if "\n" in source:
-        return None
-    path = here / Path(source).expanduser()
-    suffix = path.suffix.lower()
+def _plain_item(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if hasattr(value, "tolist") and hasattr(value, "shape") else value
+
+
+def _opened(source: str, here: Path) -> tuple[Mapping[str, Any], Path]:
+    """What a source says, and what the relative paths in it are relative to."""
+    suffix = "" if "\n" in source else Path(source).suffix.lower()
     if suffix in (".yaml", ".yml"):
         fix = "Write the same keys as TOML."
         raise InvalidRequest([Fault("file", shown("file", source), "this release reads TOML job files only.", fix)])
     if suffix == ".toml":
-        if not path.is_file():
-            raise InvalidRequest([Fault("file", shown("file", source), "there is no such job file.", "")])
-        return path
-    return None
+        path = here / Path(_anchored(source, here))
+        return _toml(_text_of(path, source), str(path)), path.parent
+    if _TOML_TEXT.search(source):
+        return _toml(source, "the job"), here
+    return {"model.base": source}, here
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: Path, given: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest([Fault("file", str(path), f"cannot be read: {error}.", "")]) from None
-
-
-def _is_toml_text(source: str) -> bool:
-    return "\n" in source or "=" in source or source.strip().startswith("[")
+    except FileNotFoundError:
+        reason = "there is no such job file."
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {error}."
+    raise InvalidRequest([Fault("file", shown("file", given), reason, "")])
 
 
 def _toml(text: str, origin: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         fix = 'Text goes in quotes, sections in brackets: [model], then base = "./sample/smollm2".'
-        raise InvalidRequest([Fault("toml", "", f"{origin} is not TOML: {redact(str(error))}.", fix)]) from None
+        reason = f"{redact(origin)} is not TOML: {redact(str(error))}."
+        raise InvalidRequest([Fault("toml", "", reason, fix)]) from None
 
 
-_PATHS = (("model", "base"), ("dataset", "id"), ("resources", "python"))
-
-
-def _anchor(
-    sections: dict[str, dict[str, Any]], base_dir: Path, unless: Mapping[str, Mapping[str, Any]] | None = None
-) -> None:
-    """Make relative paths absolute: those that exist, or that cannot be a hub id."""
-    for section, name in _PATHS:
-        value = sections.get(section, {}).get(name)
-        if not isinstance(value, str) or not value or (unless and unless.get(section, {}).get(name) == value):
-            continue
+def _anchored(value: str, base_dir: Path) -> str:
+    """A path as an absolute one; what neither exists nor looks like a path stays as it is, and may be a hub id."""
+    try:
         path = base_dir / Path(value).expanduser()
-        if path.exists() or value.startswith(("./", "../", "~", "/")):
-            # Not resolve(): the interpreter of a virtual environment is a link that must be kept.
-            sections[section][name] = str(path if path.is_absolute() else path.absolute())
+        if not (_LIKE_A_PATH.search(value) or path.exists()):
+            return value
+    except (OSError, RuntimeError, ValueError):  # too long a name, no such user, a NUL: no path of anything
+        return value
+    return str(path.absolute())  # not resolve(): a virtual environment's interpreter is a link that must be kept

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
 from kernel_launcher.secrets import shown
-from kernel_launcher.spec.fields import NotYet, Section, is_neutral
+from kernel_launcher.spec.fields import NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernel_launcher.spec.fields import Method, Section
     from kernel_launcher.spec.job import JobSpec
 
 
 def refusals(spec: JobSpec) -> list[Fault]:
     """Every fault of a spec that its fields cannot see one by one."""
-    return [*_missing(spec), *_not_built(spec), *_method(spec), *_batch(spec), *_adapter(spec), *_gpus(spec)]
+    return [*_missing(spec), *_not_built(spec), *_method(spec), *_layout(spec), *_adapter(spec), *_gpus(spec)]
 
 
 def _missing(spec: JobSpec) -> Iterator[Fault]:
@@ -30,7 +31,7 @@ def _not_built(spec: JobSpec) -> Iterator[Fault]:
         for field, info in type(section).model_fields.items():
             value = getattr(section, field)
             mark = next((item for item in info.metadata if isinstance(item, NotYet)), None)
-            if mark and value != info.default and not is_neutral(value):
+            if mark and value and value != info.default:
                 key = f"{name}.{field}"
                 yield Fault(key, shown(key, value), f"this release does not have {mark.feature}.", mark.instead)
 
@@ -39,41 +40,28 @@ def _method(spec: JobSpec) -> Iterator[Fault]:
     if spec.method.type != "sft_text":
         reason = f"this release does not train {spec.method.type!r}; the name is kept for it."
         yield Fault("method.type", repr(spec.method.type), reason, 'Use "sft_text".')
-    if spec.method.micro_batch_size == "auto":
-        reason = "this release does not choose the micro batch by itself."
-        yield Fault("method.micro_batch_size", "'auto'", reason, "Give a number; 1 is the default.")
     if spec.method.warmup_steps and spec.method.warmup_ratio:
         reason = "warmup_steps and warmup_ratio both set the warm-up."
         yield Fault("method.warmup_ratio", repr(spec.method.warmup_ratio), reason, "Keep one of them.")
 
 
-def _batch(spec: JobSpec) -> Iterator[Fault]:
-    method, ranks = spec.method, spec.resources.gpu_count
-    if ranks is None and spec.resources.gpu_ids:
-        ranks = len(spec.resources.gpu_ids)
-    if ranks is None or not isinstance(method.micro_batch_size, int | None):
-        return
+def _layout(spec: JobSpec) -> Iterator[Fault]:
+    ids = spec.resources.gpu_ids
+    ranks = len(ids) if ids else spec.resources.gpu_count
+    if ranks is not None:
+        yield from layout_faults(spec.method, ranks)
+
+
+def layout_faults(method: Method, ranks: int) -> Iterator[Fault]:
+    """What does not multiply, once the number of ranks is known."""
     if method.data_parallel_size not in (None, ranks):
         reason = f"TP*CP*DP*PP={method.data_parallel_size} != WORLD_SIZE={ranks}."
         fix = f"Leave it out, or set it to the number of GPUs ({ranks})."
-        yield Fault("method.data_parallel_size", repr(method.data_parallel_size), reason, fix)
-    yield from batch_fault(
-        method.global_batch_size, method.micro_batch_size, method.gradient_accumulation_steps, ranks
-    )
-
-
-def batch_fault(total: int | None, micro: int | None, accumulation: int | None, ranks: int) -> Iterator[Fault]:
-    """The fault of batch sizes that do not multiply, if they do not.
-
-    Args:
-        total: Rows an optimizer step, if set.
-        micro: Rows each rank takes at a time; unset is 1.
-        accumulation: Micro-batches a step, if set.
-        ranks: Data-parallel size.
-    """
+        yield Fault("method.data_parallel_size", str(method.data_parallel_size), reason, fix)
+    total, accumulation = method.global_batch_size, method.gradient_accumulation_steps
     if total is None:
         return
-    unit = (micro or 1) * ranks
+    unit = (method.micro_batch_size or 1) * ranks
     if accumulation is not None and total != unit * accumulation:
         reason = f"micro_batch_size x gradient_accumulation_steps x GPUs = {unit * accumulation}, not {total}."
         yield Fault("method.global_batch_size", str(total), reason, "Leave one of them out: it is derived.")
@@ -88,7 +76,7 @@ def _adapter(spec: JobSpec) -> Iterator[Fault]:
     method = spec.method
     if method.lora_rank is not None:
         if not method.lora_target_modules:
-            yield Fault("method.lora_target_modules", "()", "an adapter on no layer trains nothing.", "Leave it out.")
+            yield Fault("method.lora_target_modules", "[]", "an adapter on no layer trains nothing.", "Leave it out.")
         return
     for name in ("lora_alpha", "lora_dropout", "lora_target_modules"):
         value = getattr(method, name)
@@ -101,10 +89,10 @@ def _gpus(spec: JobSpec) -> Iterator[Fault]:
     ids, count = spec.resources.gpu_ids, spec.resources.gpu_count
     if ids is None:
         return
+    key, given = "resources.gpu_ids", shown("gpu_ids", ids)
     if not 1 <= len(ids) <= 8:
-        yield Fault("resources.gpu_ids", repr(list(ids)), "must name 1 to 8 GPUs.", "")
+        yield Fault(key, given, "must name 1 to 8 GPUs.", "")
     if len(set(ids)) != len(ids):
-        yield Fault("resources.gpu_ids", repr(list(ids)), "names a GPU twice.", "One rank takes one GPU.")
+        yield Fault(key, given, "names a GPU twice.", "One rank takes one GPU.")
     if count not in (None, len(ids)):
-        reason = f"names {len(ids)} GPUs, but gpu_count is {count}."
-        yield Fault("resources.gpu_ids", repr(list(ids)), reason, "Leave gpu_count out.")
+        yield Fault(key, given, f"names {len(ids)} GPUs, but gpu_count is {count}.", "Leave gpu_count out.")

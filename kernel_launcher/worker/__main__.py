@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from kernel_launcher.protocol.events import EventWriter
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.worker import watch
 from kernel_launcher.worker.assignment import Assignment, Rank
+from kernel_launcher.worker.collector import collector_paused
 from kernel_launcher.worker.failures import PeerFailed, record_of
 from kernel_launcher.worker.reporter import Reporter
 
@@ -23,19 +25,21 @@ if TYPE_CHECKING:
 
 def main(run_dir: str) -> int:
     """Do one rank's part of a job; returns the exit code."""
-    run, rank = RunDir(Path(run_dir)), Rank.from_environment()
+    run, rank = RunDir(Path(run_dir).absolute()), Rank.from_environment()
     folder = rank.folder(run)
     reporter = Reporter(EventWriter(folder.events, "rank", attempt=rank.attempt, rank=rank.rank))
     _show_stacks_on_request(folder)
     watch.start(run)
     rank.prepare_environment()
+    warnings.simplefilter("ignore", FutureWarning)  # between the libraries: who reads the log can do nothing about it
     try:
-        from kernel_launcher.worker.train import train
+        with collector_paused():
+            from kernel_launcher.worker.train import train
 
         train(Assignment.read(run, rank), reporter)
     except PeerFailed:
         return 1
-    except BaseException as error:  # noqa: BLE001 - sys.exit in a model's own code must leave a record, too
+    except BaseException as error:  # sys.exit in a model's own code must leave a record, too
         _leave(record_of(error, rank, phase=reporter.phase, step=reporter.step), folder)
         return 1
     finally:

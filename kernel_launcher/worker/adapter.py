@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from kernel_launcher.errors import VeriError
+from kernel_launcher.worker.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ def lora_config(model: Any, method: Method, warn: Callable[[str], None]) -> Any:
     """The adapter's configuration, or None for a full fine-tune.
 
     Raises:
-        VeriError: ``config_error``: the targets name no layer of this model, or its output layer.
+        ConfigError: The targets name no layer of this model, or its output layer.
     """
     if method.lora_rank is None:
         return None
@@ -44,18 +44,15 @@ def name_base(model: Any, base: Base) -> None:
 
 def _targets(model: Any, asked: tuple[str, ...], warn: Callable[[str], None]) -> list[str]:
     output = model.get_output_embeddings()
-    linear = {
-        name: layer for name, layer in model.named_modules() if isinstance(layer, (nn.Linear, Conv1D)) and name
-    }
+    linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, (nn.Linear, Conv1D)) and name}
     for target in asked:
         if any(_fits(name, target) and layer is output for name, layer in linear.items()):
             reason = f'"{target}" is the output layer, which cannot have an adapter.'
-            raise VeriError("config_error", f"method.lora_target_modules: {reason}", "Leave it out.")
+            raise ConfigError(f"method.lora_target_modules: {reason}", "Leave it out.")
     found = [target for target in asked if any(_fits(name, target) for name in linear)]
     known = sorted({name.rpartition(".")[2] for name, layer in linear.items() if layer is not output})
     if not found:
-        raise VeriError(
-            "config_error",
+        raise ConfigError(
             f"method.lora_target_modules: a {type(model).__name__} has none of {', '.join(asked)}.",
             f"Its linear layers are: {', '.join(known)}.",
         )

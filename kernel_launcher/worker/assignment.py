@@ -48,6 +48,7 @@ class Rank:
     def prepare_environment(self) -> None:
         """Set what the libraries read from the environment; before any of them is imported."""
         os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL reports each training to the hub otherwise
+        os.environ["TQDM_DISABLE"] = "1"  # a bar in a log is a line of a thousand columns
         if self.world_size == 1:
             # Otherwise accelerate opens a process group of one, and the Trainer splits batches over all visible GPUs.
             for name in _LAUNCH_VARIABLES:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.errors import VeriError
+from kernel_launcher.facts.model import BrokenModelError, read_config, safetensors_shapes, weight_files
 from kernel_launcher.protocol.files import read_json, write_json
 from kernel_launcher.secrets import redact
+from kernel_launcher.worker.errors import ModelLoadError
 from kernel_launcher.worker.failures import code_of
 from kernel_launcher.worker.waiting import wait_for_first_rank
-from kernel_launcher.worker.weights import BrokenFile, stored_tensors, weight_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernel_launcher.worker.assignment import Assignment
     from kernel_launcher.worker.reporter import Reporter
 
+_PATH_STARTS = ("/", ".", "~")
 _WEIGHT_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "float32", "fp32": "float32"}
 _FROZEN_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "bfloat16", "fp32": "float32"}
 # Tokens that models without a pad token keep for such a use; never one that ends a turn.
@@ -49,18 +50,20 @@ class Base:
         """The base model of a job; what comes from the hub is downloaded by rank 0 while the others wait.
 
         Raises:
-            VeriError: ``model_load_error``: it cannot be had, or a weight file is broken.
+            ModelLoadError: It cannot be had, or a weight file is broken.
         """
         asked = assignment.spec.model
         assert asked.base is not None
         if Path(asked.base).is_dir():
             folder, revision = Path(asked.base).absolute(), None
             name = str(folder)
+        elif asked.base.startswith(_PATH_STARTS):
+            raise ModelLoadError(f"there is no folder {asked.base}.")
         else:
             folder, revision = _from_hub(assignment, reporter)
             name = asked.base
         if assignment.rank.is_first:
-            _check_weights(name, folder)
+            _check_files(name, folder)
         return cls(name, revision, folder, asked.trust_remote_code)
 
 
@@ -81,7 +84,7 @@ def load_tokenizer(base: Base) -> Any:
     """The model's tokenizer, just as it is.
 
     Raises:
-        VeriError: ``model_load_error``.
+        ModelLoadError: There is none, or it is broken.
     """
     from transformers import AutoTokenizer
 
@@ -96,7 +99,7 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
     """The model on its device; on a GPU its weights go there without a copy in host memory.
 
     Raises:
-        VeriError: ``model_load_error``: also when the files lack weights that the model needs.
+        ModelLoadError: Also when the files lack weights that the model needs.
     """
     from transformers import AutoModelForCausalLM
 
@@ -113,8 +116,7 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
     )
     if missing := sorted(found["missing_keys"]):
         few = ", ".join(missing[:5])
-        raise VeriError(
-            "model_load_error",
+        raise ModelLoadError(
             f"{base.name} lacks {len(missing)} weights that a {type(model).__name__} needs: {few}",
             "They would start at random values. Check that the download is complete.",
         )
@@ -135,7 +137,7 @@ def choose_pad_token(tokenizer: Any) -> str:
     free = [name for name in _PAD_NAMES if name in known and name != tokenizer.eos_token]
     token = free[0] if free else tokenizer.eos_token
     if token is None:
-        raise VeriError("model_load_error", "the tokenizer has neither a pad token nor an end token.")
+        raise ModelLoadError("the tokenizer has neither a pad token nor an end token.")
     return str(token)
 
 
@@ -161,20 +163,21 @@ def _from_hub(assignment: Assignment, reporter: Reporter) -> tuple[Path, str]:
     return Path(found["folder"]), str(found["revision"])
 
 
-def _check_weights(name: str, folder: Path) -> None:
+def _check_files(name: str, folder: Path) -> None:
     try:
+        read_config(folder)
         for path in weight_files(folder):
-            stored_tensors(path)
-    except (BrokenFile, OSError) as error:
-        raise VeriError("model_load_error", f"{name} cannot be loaded: {error}", "Copy or download it again.") from None
+            safetensors_shapes(path)
+    except (BrokenModelError, OSError) as error:
+        raise ModelLoadError(f"{name} cannot be loaded: {error}", "Copy or download it again.") from None
 
 
 def _loaded(base: Base, load: Callable[[], Any], what: str) -> Any:
     try:
         return load()
     except Exception as error:
-        # Out of memory, a missing package and so on have codes of their own; whatever else a loader raises means this.
+        # Out of memory, a missing package and so on have codes of their own; all else that is raised here means this.
         if code_of(error):
             raise
         reason = redact(f"{type(error).__name__}: {error}")
-        raise VeriError("model_load_error", f"{base.name} cannot be loaded, {what} failed: {reason}") from error
+        raise ModelLoadError(f"{base.name} cannot be loaded, {what} failed: {reason}") from error

@@ -8,7 +8,7 @@ from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from kernel_launcher.data.codec import Tokens
-from kernel_launcher.data.faults import CODE, DataRefusal, brief
+from kernel_launcher.data.faults import CODE, DataRefusal
 from kernel_launcher.errors import Fault, InvalidRequest
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class TransformersCodec:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.is_fast:
-            reason = f"Its tokenizer ({type(tokenizer).__name__}) does not say which characters a token stands for."
+            reason = f"its tokenizer ({type(tokenizer).__name__}) does not say which characters a token stands for."
             raise InvalidRequest([Fault("model.base", "", reason, "Use a model with a tokenizer.json.", CODE)])
         self._tokenizer = tokenizer
         self._plain = _without_trimming(tokenizer)
@@ -45,12 +45,9 @@ class TransformersCodec:
                     turns, tokenize=False, add_generation_prompt=add_generation_prompt
                 )
             )
-        except (
-            TemplateError,
-            TypeError,
-            ValueError,
-        ) as error:  # a template raises by itself, or through what it does
-            raise DataRefusal(f"The chat template does not take it: {error}.") from error
+        # A template raises by itself, or through what it does with a value that it did not expect.
+        except (TemplateError, TypeError, ValueError) as error:
+            raise DataRefusal(f"the chat template does not take it: {error}.") from error
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text, as transformers gives them with ``add_special_tokens=False``."""
@@ -61,8 +58,8 @@ class TransformersCodec:
 def _without_trimming(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """The same tokens from a copy whose offsets cover white space.
 
-    A post-processor that trims (Llama 3 has one) gives the line end after a header an empty place at its own end,
-    which is the start of the answer. With no special tokens to add, it does nothing else.
+    A post-processor that trims (Llama 3 has one) leaves spaces out of them, and a token of spaces alone without any
+    place. With no special tokens to add, it does nothing else.
     """
     plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     plain.post_processor = None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 
-from kernel_launcher.errors import VeriError
 from kernel_launcher.secrets import redact
+from kernel_launcher.worker.errors import ModelLoadError
 from kernel_launcher.worker.failures import code_of
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def fetch(
         warn: Called with one sentence when the hub cannot be asked and the cache's copy is used.
 
     Raises:
-        VeriError: ``model_load_error``: there is no such model, no access, or no network and no copy.
+        ModelLoadError: There is no such model, no access, or no network and no copy.
     """
     try:
         info = HfApi().model_info(model_id, revision=revision, files_metadata=True)
-    except Exception as error:  # noqa: BLE001 - the client lets its transport's errors through, of whatever class
+    except Exception as error:  # the client lets its transport's errors through, of whatever class
         return _cached(model_id, revision, error, warn)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
     commit = str(info.sha)
@@ -118,7 +118,7 @@ def _cached(model_id: str, revision: str | None, error: Exception, warn: Callabl
         folder = Path(
             snapshot_download(model_id, revision=revision, local_files_only=True, allow_patterns=["config.json"])
         )
-    except Exception:  # noqa: BLE001 - whatever is wrong with the cache, the first error is the one to tell
+    except Exception:  # whatever is wrong with the cache, the first error is the one to tell
         raise _unavailable(model_id, error) from error
     warn(f"the hub could not be asked about {model_id} ({_reason(error)}); the copy in the cache is used.")
     return Snapshot(folder, folder.name)
@@ -172,8 +172,8 @@ def _in_cache(model_id: str, name: str, commit: str) -> object:
     return try_to_load_from_cache(model_id, name, revision=commit)
 
 
-def _unavailable(model_id: str, error: Exception) -> VeriError:
-    return VeriError("model_load_error", f"{model_id} cannot be had from the hub: {_reason(error)}")
+def _unavailable(model_id: str, error: Exception) -> ModelLoadError:
+    return ModelLoadError(f"{model_id} cannot be had from the hub: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import time
 import traceback
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Rust and C++ libraries (safetensors, tokenizers, torch) wrap the system's error in classes of their own.
-_TEXTS = (
-    ("No space left on device", "disk_full"),
-    ("Disk quota exceeded", "disk_full"),
-    ("can't allocate memory", "host_oom"),
-    ("Cannot allocate memory", "host_oom"),
-    ("no kernel image is available", "dependency_error"),
-    ("NVIDIA driver on your system is too old", "dependency_error"),
+_TEXTS = tuple(
+    (re.compile(pattern), code)
+    for pattern, code in (
+        ("No space left on device|Disk quota exceeded", "disk_full"),
+        ("can't allocate memory|Cannot allocate memory", "host_oom"),
+        ("no kernel image is available|NVIDIA driver on your system is too old", "dependency_error"),
+        # What becomes of a data worker of this rank.
+        ("out of shared memory", "shm_exhausted"),
+        (r"worker \(pid.*\) (is killed by signal: (Killed|Terminated)|exited unexpectedly)", "killed_externally"),
+        (r"worker \(pid.*\) is killed by signal", "native_crash"),
+    )
 )
 
 
@@ -81,4 +86,4 @@ def _own_code(error: BaseException) -> str | None:
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return "oom"
     text = str(error)
-    return next((code for part, code in _TEXTS if part in text), None)
+    return next((code for pattern, code in _TEXTS if pattern.search(text)), None)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed as dist
 
-from kernel_launcher.errors import VeriError
 from kernel_launcher.planner.inputs import CPU
+from kernel_launcher.worker.errors import DependencyError
 
 if TYPE_CHECKING:
     from kernel_launcher.planner import Plan
@@ -23,17 +23,16 @@ def choose_device(plan: Plan, rank: Rank) -> torch.device:
     """This rank's device, made the current one before anything is put on a device.
 
     Raises:
-        VeriError: ``dependency_error``: the plan wants GPUs that this torch cannot use.
+        DependencyError: The plan wants GPUs that this torch cannot use.
     """
     kind = plan.resources.gpu_type
     if kind == CPU:
         return torch.device("cpu")
     if torch.cuda.device_count() <= rank.local_rank:
-        raise VeriError(
-            "dependency_error",
+        raise DependencyError(
             f"rank {rank.rank} is planned for {kind}, and torch {torch.__version__} sees "
             f"{torch.cuda.device_count()} GPUs (it was built for CUDA {torch.version.cuda}).",
-            "Install a torch that fits the driver, or run on gpu_type = \"CPU\".",
+            'Install a torch that fits the driver, or run on gpu_type = "CPU".',
         )
     device = torch.device("cuda", rank.local_rank)
     torch.cuda.set_device(device)

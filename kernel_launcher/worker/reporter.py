@@ -6,8 +6,10 @@ Nothing here makes the training thread wait: when the queue is full, an event is
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.liveness import identity
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 5.0
 _QUEUE_EVENTS = 10_000
-_END = ("", {})
+_END = "end"
+_LINE = "line"
 
 
 class Reporter:
@@ -42,6 +45,7 @@ class Reporter:
         self._writer = writer
         self._queue: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue(queue_events)
         self._dropped = 0
+        self._held = Memory(0, 0)
         writer.write("process", **identity())
         writer.write("phase", phase=self.phase)
         self._thread = threading.Thread(target=self._write_all, name="reporter", daemon=True)
@@ -66,6 +70,10 @@ class Reporter:
         """Report something that a person should know."""
         self.put("warning", message=message)
 
+    def say(self, text: str) -> None:
+        """Write a line to the rank's log."""
+        self.put(_LINE, text=text)
+
     def put(self, kind: str, **fields: Any) -> None:
         """Report anything; returns at once."""
         try:
@@ -76,7 +84,7 @@ class Reporter:
     def close(self, timeout: float = 5.0) -> None:
         """Write what is left and a last heartbeat, for at most ``timeout`` seconds."""
         try:
-            self._queue.put(_END, timeout=timeout)
+            self._queue.put((_END, {}), timeout=timeout)
         except queue.Full:
             return
         self._thread.join(timeout)
@@ -90,19 +98,31 @@ class Reporter:
                 self._beat()
                 beat_at = time.monotonic() + HEARTBEAT_SECONDS
                 continue
-            if not kind:
+            if kind == _LINE:
+                self._write_line(fields["text"])
+            elif kind == _END:
                 self._beat()
                 return
-            self._writer.write(kind, **fields)
+            else:
+                self._writer.write(kind, **fields)
+
+    def _write_line(self, text: str) -> None:
+        try:
+            sys.stdout.write(f"{text}\n")
+        except OSError:
+            self._dropped += 1
 
     def _beat(self) -> None:
-        held = self.memory()
+        with suppress(
+            RuntimeError
+        ):  # a GPU in an error state answers nothing; the training thread is about to say so
+            self._held = self.memory()
         lost = {"dropped": self.dropped} if self.dropped else {}
         self._writer.write(
             "heartbeat",
             step=self.step,
             phase=self.phase,
-            memory_bytes=held.now,
-            peak_memory_bytes=held.peak,
+            memory_bytes=self._held.now,
+            peak_memory_bytes=self._held.peak,
             **lost,
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from kernel_launcher.worker.group import timeout_seconds
 from kernel_launcher.worker.steps import StepReporter, TokenCount
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ def trainer_config(plan: Plan, *, output_dir: str) -> SFTConfig:
         # Reentrant checkpointing under DDP marks a parameter ready twice.
         activation_checkpointing_kwargs={"use_reentrant": False},
         ddp_find_unused_parameters=method.ddp_find_unused_parameters,
-        ddp_backend="gloo" if on_cpu else "nccl",
-        ddp_timeout=int(timeout_seconds(plan)),
+        # The group exists already; accelerate must only agree on what it is. Without one it must not look for it.
+        ddp_backend=None if plan.world_size == 1 else "gloo" if on_cpu else "nccl",
         use_cpu=on_cpu,
         dataloader_num_workers=method.dataloader_num_workers,
         dataset_kwargs={"skip_prepare_dataset": True},

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
-import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kernel_launcher.worker import group
+from kernel_launcher.worker.adapter import lora_config, name_base
+from kernel_launcher.worker.artifact import save_final
 from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer
+from kernel_launcher.worker.memory import gpu_memory
+from kernel_launcher.worker.rows import open_rows, prepare_rows
+from kernel_launcher.worker.sft import make_trainer
+from kernel_launcher.worker.waiting import wait_for_first_rank
 
 if TYPE_CHECKING:
     from kernel_launcher.worker.assignment import Assignment
@@ -15,5 +21,48 @@ if TYPE_CHECKING:
 
 
 def train(assignment: Assignment, reporter: Reporter) -> None:
-    """Do one rank's part; whatever goes wrong is raised."""
-    ...
+    """Do one rank's part of a job; whatever goes wrong is raised.
+
+    The ranks meet only once each of them holds the model and the rows: until then nothing can time out.
+    """
+    run, rank, plan = assignment.run, assignment.rank, assignment.plan
+    device = group.choose_device(plan, rank)
+    if device.type == "cuda":
+        reporter.memory = partial(gpu_memory, device)
+
+    reporter.enter("load")
+    base = Base.find(assignment, reporter)
+    tokenizer = load_tokenizer(base)
+    if rank.is_first:
+        reporter.enter("tokenize")
+        prepare_rows(assignment, tokenizer, reporter)
+        reporter.enter("load")
+    model = load_model(base, plan.method, device)
+    untouched = copy.deepcopy((model.config, model.generation_config))
+    tokenizer.pad_token = choose_pad_token(tokenizer)
+    adapter = lora_config(model, plan.method, reporter.warn)
+    rows = open_rows(assignment, model.get_input_embeddings().num_embeddings)
+
+    group.join(plan, rank, device)
+    trainer = make_trainer(
+        assignment, model=model, tokenizer=tokenizer, rows=rows, adapter=adapter, reporter=reporter
+    )
+    if adapter is not None:
+        name_base(trainer.model, base)
+    trainer.train()
+    group.leave()
+
+    reporter.enter("final")
+    if not rank.is_first:
+        wait_for_first_rank(run.final, assignment)
+        return
+    config, generation_config = untouched
+    artifact = save_final(
+        run,
+        model=trainer.model,
+        tokenizer=load_tokenizer(base),
+        config=config,
+        generation_config=generation_config,
+        method=plan.method,
+    )
+    reporter.put("artifact", **artifact)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -14,6 +14,7 @@ from kernel_launcher.spec import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
@@ -81,3 +82,8 @@ def left_after(entry: Entry, seconds: float) -> list[psutil.Process]:
     while (left := processes(entry)) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left
+
+
+def environment(added: dict[str, str]) -> dict[str, str]:
+    """This process's environment, with more."""
+    return {**os.environ, **added}

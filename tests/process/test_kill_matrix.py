@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
     import psutil
 
-    from kernel_launcher.protocol.index import Entry
     from tests.conftest import Sample
+
 
 VICTIMS = {
     "launcher": jobs.launcher,
     "rank": lambda entry: jobs.rank(entry, 1),
     "data worker": lambda entry: jobs.data_worker(entry, 1),
 }
-# What the next look must say. A data worker that dies is an exception in its rank.
+# What the next look must say; a data worker's death is told by its rank.
 EXPECTED = {
     ("launcher", signal.SIGTERM): ("preempted", None),
     ("launcher", signal.SIGKILL): ("launcher_lost", None),
     ("rank", signal.SIGTERM): ("preempted", 1),
     ("rank", signal.SIGKILL): ("killed_externally", 1),
-    ("data worker", signal.SIGTERM): ("data_error", 1),
-    ("data worker", signal.SIGKILL): ("data_error", 1),
+    ("data worker", signal.SIGTERM): ("killed_externally", 1),
+    ("data worker", signal.SIGKILL): ("killed_externally", 1),
 }
 
 

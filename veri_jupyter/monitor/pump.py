@@ -59,15 +59,18 @@ class Pump:
             thread.join(timeout=10)
 
     def _run(self) -> None:
-        while True:
-            for watcher in list(self._watched.values()):
+        while watchers := self._next_round():
+            for watcher in watchers:
                 if not self._goes_on(watcher):
                     self._forget(watcher)
-            with self._changed:
-                if not self._watched:
-                    self._thread = None
-                    return
+
+    def _next_round(self) -> list[Watcher]:
+        with self._changed:
+            if self._watched:
                 self._changed.wait(self._seconds)
+            if not self._watched:
+                self._thread = None
+            return list(self._watched.values())
 
     def _goes_on(self, watcher: Watcher) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher.client import Watcher
 from kernel_launcher.launcher.client import follow as follow_to_end
@@ -15,7 +15,7 @@ from veri_jupyter.monitor import static
 from veri_jupyter.monitor.pump import Pump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
@@ -45,6 +45,15 @@ def show(entry: Entry) -> None:
         pump.watch(watcher)
 
 
+def show_all(summaries: Sequence[Summary]) -> None:
+    """Show several jobs, a line each."""
+    text = "\n".join(f"{summary.line()}  {summary.id}" for summary in summaries) or "No jobs yet."
+    if frontend().is_kernel and summaries:
+        _display({"text/plain": text, "text/html": static.table(summaries)})
+    else:
+        say([text])
+
+
 def follow(entry: Entry, timeout: float | None) -> JobView:
     """Wait for the end of a job: in a terminal on one line, in a notebook while its summary is kept current.
 
@@ -71,10 +80,14 @@ def _one_line(entry: Entry, view: JobView) -> None:
 
 
 def _publish(entry: Entry, view: JobView, *, update: bool = True) -> None:
+    # One display id a job: whichever cells show it, one update reaches them all.
+    _display(static.bundle(summarise(entry, view)), display_id=entry.id, update=update)
+
+
+def _display(data: dict[str, str], **options: Any) -> None:
     from IPython.display import display
 
-    # One display id a job: whichever cells show it, one update reaches them all.
-    display(static.bundle(summarise(entry, view)), raw=True, display_id=entry.id, update=update)
+    display(data, raw=True, **options)
 
 
 pump = Pump(_publish)

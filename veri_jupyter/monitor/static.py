@@ -1,7 +1,7 @@
 """Pictures that need no script: a summary as HTML and text, readable in a saved notebook and on any theme.
 
-Colours come from the page, through JupyterLab's and VS Code's variables where they exist; the status badge brings its
-own, with white text on a tone that is dark enough for it (contrast above 4.5). Without any style the text still reads.
+Colours come from the page, through JupyterLab's and VS Code's variables where they exist; the status badge brings
+its own, white on a tone that is dark enough for it (contrast above 4.5). Without any style the text still reads.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _log(summary: Summary) -> str:
     if not summary.log_tail:
         return ""
     lines = escape("\n".join(summary.log_tail))
-    style = f"{_MONO}; font-size: 12px; border-left: 3px solid #c62828; padding: 2px 0 2px 10px; margin: 7px 0; overflow-x: auto"
+    edge = f"border-left: 3px solid {_TONES[Status.FAILED]}"
+    style = f"{_MONO}; font-size: 12px; {edge}; padding: 2px 0 2px 10px; margin: 7px 0; overflow-x: auto"
     return f'<pre style="{style}">{lines}</pre>'
 
 

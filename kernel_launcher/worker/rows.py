@@ -1,0 +1,129 @@
+"""The rows to train on: tokenised by rank 0, once, before the ranks meet; then mapped into memory by all of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher.data.columns import Columns
+from kernel_launcher.data.prepare import prepare
+from kernel_launcher.data.source import read_rows
+from kernel_launcher.secrets import redact
+from kernel_launcher.worker.codec import TransformersCodec
+from kernel_launcher.worker.errors import DataError, ModelLoadError
+from kernel_launcher.worker.failures import code_of
+from kernel_launcher.worker.waiting import wait_for_first_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernel_launcher.data.prepare import PrepareReport
+    from kernel_launcher.worker.assignment import Assignment
+    from kernel_launcher.worker.reporter import Reporter
+
+_FILE = "train.arrow"
+_PROGRESS_SECONDS = 5.0
+
+
+def prepare_rows(assignment: Assignment, tokenizer: Any, reporter: Reporter) -> None:
+    """Read, check and tokenise every row; the file appears when all of them are good.
+
+    Raises:
+        DataError: The rows cannot be had.
+        InvalidRequest: One of them fits no format, or nothing is left to train on.
+    """
+    spec, method = assignment.spec, assignment.plan.method
+    assert method.max_seq_length is not None
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    report = prepare(
+        _rows(assignment),
+        Columns.of(spec.dataset),
+        method.type,
+        TransformersCodec(tokenizer),
+        max_length=method.max_seq_length,
+        loss_on=method.loss_on,
+        write=assignment.run.data / _FILE,
+        source=assignment.data.path or assignment.data.id or "",
+        progress=_Progress(reporter),
+    )
+    # Data workers are forked: with threads of the tokenizer's behind them it would warn in each.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    reporter.say(f"{report.kept:,} rows, {report.tokens:,} tokens, {report.trained_tokens:,} of them in the loss")
+    for warning in _warnings(report, method.max_seq_length):
+        reporter.warn(warning)
+
+
+def open_rows(assignment: Assignment, vocabulary: int) -> Any:
+    """The prepared rows, as soon as they are there.
+
+    Args:
+        assignment: Whose run folder they are in.
+        vocabulary: Rows of the model's embedding.
+
+    Raises:
+        ModelLoadError: A token of the tokenizer has no row in the embedding.
+    """
+    import pyarrow.compute as pc
+    from datasets import Dataset
+
+    path = assignment.run.data / _FILE
+    wait_for_first_rank(path, assignment)
+    rows = Dataset.from_file(str(path))
+    largest = max(pc.max(chunk.flatten()).as_py() for chunk in rows.data.column("input_ids").chunks)
+    if largest >= vocabulary:
+        raise ModelLoadError(
+            f"the tokenizer wrote token {largest}, and the model knows {vocabulary} tokens only.",
+            "Tokenizer and weights are not of the same model; nothing is resized silently.",
+        )
+    return rows
+
+
+def _rows(assignment: Assignment) -> Iterable[tuple[int, Any]]:
+    data = assignment.data
+    if data.path is not None:
+        return read_rows(Path(data.path))
+    assert data.id is not None
+    return enumerate(_from_hub(data.id, assignment.spec.dataset.split), 1)
+
+
+def _from_hub(data_id: str, split: str) -> Any:
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(data_id, split=split)
+    except Exception as error:
+        # A full disk or a missing package has a code of its own; whatever else is raised, the rows cannot be had.
+        if code_of(error):
+            raise
+        reason = redact(f"{type(error).__name__}: {error}")
+        raise DataError(
+            f"the split {split!r} of {data_id} cannot be had from the hub: {reason}",
+            "Check dataset.id and dataset.split; HF_TOKEN opens what is gated.",
+        ) from error
+
+
+def _warnings(report: PrepareReport, max_length: int) -> Iterable[str]:
+    if report.cut:
+        yield (
+            f"{report.cut:,} of {report.rows:,} rows are longer than max_seq_length = {max_length:,} tokens and lost "
+            f"their end (the longest has {report.longest:,}); {report.answer_cut:,} of them lost a part of an answer."
+        )
+    if report.dropped_by_reason:
+        dropped = report.rows - report.kept
+        first = ", ".join(map(str, report.dropped_rows))
+        yield f"{dropped:,} of {report.rows:,} rows are left out: nothing in them would be trained (first: {first})."
+
+
+class _Progress:
+    """Says in the log how far the tokenisation is."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._said_at = time.monotonic()
+
+    def __call__(self, rows: int) -> None:
+        if time.monotonic() - self._said_at > _PROGRESS_SECONDS:
+            self._said_at = time.monotonic()
+            self._reporter.say(f"{rows:,} rows tokenised")

@@ -1,0 +1,48 @@
+"""Jobs that only exist in files: what the notebook shows of a job does not depend on who trains it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher.launcher import client
+from kernel_launcher.protocol import index
+from kernel_launcher.protocol.events import EventWriter
+from kernel_launcher.protocol.files import now, write_json
+from kernel_launcher.protocol.liveness import LauncherLock
+from kernel_launcher.protocol.paths import RunDir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class FakeJob:
+    """A job whose launcher is this process: it holds the lock and writes the events."""
+
+    def __init__(self, folder: Path, name: str = "fake") -> None:
+        run = RunDir(folder)
+        run.create()
+        stamp = now()
+        self.entry = index.Entry(
+            id=f"{name}-20250101-101010-ab12", name=name, root=str(folder), created_at=stamp, fingerprint=name
+        )
+        write_json(run.spec, {"job": {}, "spec": {"model": {"base": "tiny"}}})
+        index.add(self.entry)
+        self._lock = LauncherLock(run)
+        self._launcher = EventWriter(run.launcher_events, "launcher")
+        run.rank(0).root.mkdir(parents=True)
+        self._rank = EventWriter(run.rank(0).events, "rank", rank=0)
+        self.status("provisioning")
+
+    def status(self, status: str) -> None:
+        self._launcher.write("status", status=status, reason="")
+
+    def fail(self, **failure: Any) -> None:
+        self._launcher.write("failure", **failure)
+        self.status("failed")
+
+    def step(self, step: int, total: int = 30, **metrics: float) -> None:
+        self._rank.write("step", step=step, total_steps=total, metrics={"loss": 3.4 - 0.1 * step, **metrics})
+
+    def look(self) -> Any:
+        """The job's view as anybody sees it."""
+        return client.Watcher(self.entry).refresh()
