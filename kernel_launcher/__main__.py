@@ -166,7 +166,7 @@ def _follow(entry: Entry, *, as_json: bool) -> int:
     if as_json:
         _print_json(job_object(entry))
     else:
-        print(_summary(entry, view).text())
+        print(_summary(entry, view).text(f"veri-jupyter show {entry.id}"))
     return _EXIT.get(view.status, 1)
 
 
@@ -223,7 +223,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(job_object(entry))
     else:
-        print(_summary(entry, client.Watcher(entry).refresh()).text())
+        view = client.Watcher(entry).refresh()
+        print(_summary(entry, view).text(f"veri-jupyter show {entry.id}"))
     return 0
 
 

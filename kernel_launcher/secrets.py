@@ -18,7 +18,7 @@ _PATTERNS = (
     (re.compile(r"\bapi_[A-Za-z]*_?[A-Za-z0-9]{20,}"), MASK),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|sk-)[A-Za-z0-9_-]{16,}"), MASK),
     (re.compile(r"(?<=Bearer )[\w.~+/=-]{8,}"), MASK),
-    (re.compile(r"(?<=://)[^/\s]+(?=@)"), MASK),
+    (re.compile(r"(?<=://)[^/\s\"']+(?=@)"), MASK),
     (
         re.compile(r"([?&][\w-]*(?:token|secret|password|key|signature|credential)=)[^&\s'\"]+", re.IGNORECASE),
         rf"\1{MASK}",

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("veri", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("veri")
 
 
 @dataclass(frozen=True)

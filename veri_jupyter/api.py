@@ -213,7 +213,7 @@ def launch(prepared: Prepared, *, run_dir: str | Path | None = None, again: bool
             tell(
                 [
                     f"run folder: {entry.root}",
-                    f"This job {state} already; nothing was started. To start anew: --again",
+                    f"This job {state} already; nothing was started. To start anew: --again (again=True)",
                 ]
             )
         case client.Refused(fault):

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher.errors import JobFailed, VeriError
-from kernel_launcher.launcher import client
+from kernel_launcher.launcher import answers, client
 from kernel_launcher.planner import Plan
 from kernel_launcher.protocol.events import EventReader
 from kernel_launcher.protocol.files import read_json
@@ -112,14 +112,15 @@ class Job:
         return client.log_lines(self.entry, rank, n)
 
     def stop(self, *, now: bool = False) -> str:
-        """Stop it, wait until it has ended, and give its status; ``now`` gives the ranks no time to end by themselves."""
+        """Stop it, wait until it has ended, and say how; ``now`` gives the ranks no time to end by themselves."""
         return client.stop(self.entry, now=now).status.value
 
-    def wait(self, timeout: float | None = None) -> Job:
-        """Wait until it has completed. Interrupting the wait leaves the job running.
+    def wait(self, timeout: float | None = None, *, quiet: bool = False) -> None:
+        """Wait until it has completed, in sight of its summary. Interrupting the wait leaves the job running.
 
         Args:
             timeout: Seconds to wait at most.
+            quiet: Show nothing meanwhile.
 
         Raises:
             JobFailed: It failed or was stopped; carries ``error``.
@@ -127,12 +128,11 @@ class Job:
             KeyboardInterrupt: The wait was interrupted.
         """
         try:
-            view = follow(self.entry, timeout)
+            view = follow(self.entry, timeout, quiet=quiet)
         except KeyboardInterrupt:
             raise Detached(self.id) from None
         if view.status is not Status.COMPLETED:
             raise self._failed(view)
-        return self
 
     def generate(self, prompts: str | Sequence[Any], *, base: bool = False, **options: Any) -> list[str]:
         """Answers to prompts, from a process of its own; waits for the end of the job first.
@@ -143,7 +143,7 @@ class Job:
             options: ``max_new_tokens``, ``temperature``.
         """
         self.wait()
-        return client.generate(self.entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
+        return answers.generate(self.entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
 
     @property
     def _view(self) -> JobView:

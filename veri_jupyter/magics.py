@@ -36,10 +36,11 @@ def train(shell: Shell, asked: Namespace, cell: str) -> None:
     job = api.launch(prepared, again=asked.again)
     # Before the wait: whoever interrupts it, or meets a failure, wants to look at the job.
     _assign(shell, asked.output, job)
-    if asked.display != "none":
+    quiet = asked.display == "none"
+    if not quiet:
         show(job.entry)
     if asked.wait:
-        job.wait()
+        job.wait(quiet=quiet)
 
 
 def plan(shell: Shell, asked: Namespace, cell: str) -> None:

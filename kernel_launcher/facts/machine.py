@@ -82,7 +82,7 @@ def this_machine() -> Hardware:
     return Hardware(
         gpu_type=type_of(gpus[0]) if gpus else CPU,
         gpu_memory_bytes=tuple(sorted(gpu.memory_bytes for gpu in gpus)),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         host_memory_bytes=_host_memory(),
     )
 
@@ -131,3 +131,13 @@ def _host_memory() -> int:
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return total
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and the quota of its container."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores

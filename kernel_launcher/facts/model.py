@@ -108,5 +108,5 @@ def safetensors_shapes(path: Path) -> dict[str, list[int]]:
             raise BrokenModelError(f"{path} has a broken safetensors header") from None
     if max(ends, default=0) != size - 8 - length:
         wanted = max(ends, default=0) + 8 + length
-        raise BrokenModelError(f"{path} should have {wanted:,} bytes and has {size:,}: an incomplete copy?")
+        raise BrokenModelError(f"{path} should have {wanted:,} bytes and has {size:,}; the copy is incomplete")
     return shapes

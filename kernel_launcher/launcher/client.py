@@ -1,21 +1,19 @@
-"""A job seen from outside: start it, find it, stop it, ask its model (``watcher`` follows it). Nothing here runs in one."""
+"""A job seen from outside: start it, find it, stop it, ask its model; ``watcher`` follows it."""
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernel_launcher.errors import Fault, JobNotFound, VeriError
+from kernel_launcher.errors import Fault, JobNotFound
+from kernel_launcher.facts.machine import usable_cores
 from kernel_launcher.launcher import reap
-from kernel_launcher.launcher.environment import job_environment
+from kernel_launcher.launcher.environment import interpreter, job_environment
 from kernel_launcher.launcher.watcher import START_SECONDS, Watcher, final_status, follow, follow_log, log_lines
 from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.failure import TAIL_LINES
@@ -26,7 +24,6 @@ from kernel_launcher.protocol.states import Status
 from kernel_launcher.secrets import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from kernel_launcher.preflight import Prepared
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.index import Entry
 
 __all__ = [
-    "Failed", "Launched", "Refused", "Reused", "Watcher", "find", "follow", "follow_log", "generate", "log_lines",
+    "Failed", "Launched", "Refused", "Reused", "Watcher", "find", "follow", "follow_log", "log_lines",
     "start", "stop",
 ]  # fmt: skip
 
@@ -176,51 +173,6 @@ def stop(entry: Entry, *, now: bool = False, patience: float | None = None) -> J
     return watcher.refresh()
 
 
-def interpreter(spec_python: str | None) -> str:
-    """The interpreter that runs a job: the spec's, or this one."""
-    return spec_python or sys.executable
-
-
-def generate(entry: Entry, prompts: Sequence[Any], *, base: bool = False, **options: Any) -> list[str]:
-    """Answers of a job's model, or of its base model, from a process of its own.
-
-    Args:
-        entry: A completed job.
-        prompts: Each a user's turn, or a list of messages.
-        base: Ask the model as it was before.
-        options: ``max_new_tokens``, ``temperature``.
-
-    Raises:
-        VeriError: The process failed; the message is its last line.
-    """
-    asked = read_json(entry.run.spec) or {}
-    sections = asked.get("spec", {})
-    request = {
-        "model": str(entry.run.final),
-        "base_model": sections.get("model", {}).get("base"),
-        "revision": sections.get("model", {}).get("revision"),
-        "trust_remote_code": sections.get("model", {}).get("trust_remote_code", False),
-        "base": base,
-        "prompts": list(prompts),
-        **options,
-    }
-    python = interpreter(sections.get("resources", {}).get("python"))
-    done = subprocess.run(
-        [python, "-P", "-m", "kernel_launcher.worker.generate"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        lines = redact(done.stderr).strip().splitlines()
-        raise VeriError(
-            "generate_failed", lines[-1] if lines else "the process said nothing", "\n".join(lines[-20:-1])
-        )
-    answers: list[str] = json.loads(done.stdout.strip().splitlines()[-1])["answers"]
-    return answers
-
-
 def _spawn(entry: Entry, prepared: Prepared) -> Launched | Failed:
     run = entry.run
     try:
@@ -251,7 +203,7 @@ def _launcher(entry: Entry, prepared: Prepared) -> subprocess.Popen[bytes]:
             # Both are needed: a session of its own alone dies with the kernel's pipes.
             start_new_session=True,
             cwd=entry.root,
-            env=job_environment(prepared.plan, len(os.sched_getaffinity(0))),
+            env=job_environment(prepared.plan, usable_cores()),
         )
 
 

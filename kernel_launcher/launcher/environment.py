@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,16 +12,8 @@ if TYPE_CHECKING:
     from kernel_launcher.planner import Plan
 
 # What ipykernel sets for its own sake; the rest of these would make a rank believe in another launch.
-_KERNELS_OWN = (
-    "MPLBACKEND",
-    "CLICOLOR",
-    "CLICOLOR_FORCE",
-    "FORCE_COLOR",
-    "PAGER",
-    "GIT_PAGER",
-    "PYDEVD_USE_FRAME_EVAL",
-)
-_PREFIXES = ("JPY_", "JUPYTER_", "TORCHELASTIC_", "TORCH_ELASTIC_", "ACCELERATE_", "FSDP_", "PET_")
+_KERNELS_OWN = ("MPLBACKEND", "CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "PAGER", "GIT_PAGER")
+_PREFIXES = ("JPY_", "JUPYTER", "PYDEVD_", "TORCHELASTIC_", "TORCH_ELASTIC_", "ACCELERATE_", "FSDP_", "PET_")
 _RANKS_OWN = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
     "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -35,12 +28,7 @@ def job_environment(plan: Plan, cores: int, inherited: Mapping[str, str] | None 
         cores: Processor cores of this machine.
         inherited: What to start from (default: this process's own).
     """
-    source = os.environ if inherited is None else inherited
-    env = {
-        name: value
-        for name, value in source.items()
-        if name not in _KERNELS_OWN and name not in _RANKS_OWN and not name.startswith(_PREFIXES)
-    }
+    env = inherited_environment(inherited)
     env["OMP_NUM_THREADS"] = str(max(1, cores // plan.world_size))
     env["PYTHONUNBUFFERED"] = "1"
     # One node: everything that the ranks say to each other stays on the loopback interface.
@@ -52,3 +40,22 @@ def job_environment(plan: Plan, cores: int, inherited: Mapping[str, str] | None 
         chosen = [visible[index] if visible else str(index) for index in plan.resources.gpu_ids]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
     return env
+
+
+def inherited_environment(inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The user's variables, without what belongs to the kernel or to another launch.
+
+    Args:
+        inherited: What to start from (default: this process's own).
+    """
+    source = os.environ if inherited is None else inherited
+    return {
+        name: value
+        for name, value in source.items()
+        if name not in _KERNELS_OWN and name not in _RANKS_OWN and not name.startswith(_PREFIXES)
+    }
+
+
+def interpreter(spec_python: str | None) -> str:
+    """The interpreter that runs a job: the spec's, or this one."""
+    return spec_python or sys.executable

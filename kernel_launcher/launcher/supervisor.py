@@ -52,6 +52,7 @@ class _Supervisor:
         self._view = JobView()
         self._mutex = threading.RLock()
         self._cancelled = False
+        self._asked = False
         self._over = threading.Event()
         self._who = identity()
         self._status = Status.QUEUED
@@ -69,7 +70,7 @@ class _Supervisor:
     def run_job(self) -> Status:
         """Start the ranks, wait for them, judge."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _raise_asked)
+            signal.signal(number, self._raise_asked)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         reap.adopt_orphans()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
@@ -88,9 +89,15 @@ class _Supervisor:
             self._write("warning", message=f"processes stuck in the kernel: {[process.pid for process in stuck]}")
         return self._end(failure)
 
+    def _raise_asked(self, number: int, _: object) -> None:
+        self._asked = True
+        raise _Asked(signal.Signals(number).name)
+
     def _run_ranks(self) -> Failure | None:
         from kernel_launcher.launcher.elastic import Signalled, run_ranks
 
+        if self._asked:
+            raise _Asked  # something in torch's import can swallow what a signal handler raises
         self._set_status(Status.CONFIGURING, "the ranks are starting")
         try:
             exits = run_ranks(
@@ -175,19 +182,15 @@ class _Supervisor:
 
     def _save_status(self, reason: str | None = None, failure: Failure | None = None) -> None:
         with self._mutex:
-            view = self._view
-            status = {
+            status = self._view.to_status() | {
                 "status": str(self._status),
-                "reason": view.reason if reason is None else reason,
-                "step": view.step,
-                "total_steps": view.total_steps,
-                "loss": view.latest("loss"),
-                "started_at": view.started_at,
-                "completed_at": now() if self._status.is_terminal else "",
                 "heartbeat_at": now(),
                 "launcher": self._who,
-                "error": failure.to_json() if failure else None,
             }
+            if reason is not None:
+                status |= {"reason": reason, "error": failure.to_json() if failure else None}
+            if self._status.is_terminal:
+                status["completed_at"] = now()
             try:
                 write_json(self._run.status, status)
             except OSError as error:
@@ -202,13 +205,9 @@ class _Supervisor:
         return tuple(rank_log(self._run.rank(rank, ATTEMPT), TAIL_LINES))
 
 
-def _raise_asked(number: int, _: object) -> None:
-    raise _Asked(signal.Signals(number).name)
-
-
 def _launcher_failure(error: Exception) -> Failure:
     kind = "dependency_error" if isinstance(error, ImportError) else "launcher_error"
     text = redact("".join(traceback.format_exception(error)))
     sys.stderr.write(text)
     message = f"the launcher failed: {type(error).__name__}: {redact(str(error))}\n{text}"
-    return Failure(code=kind, message=message, attribution=attribution_of(kind, 1))
+    return Failure(code=kind, message=message, attribution="customer" if kind == "dependency_error" else "platform")

@@ -108,6 +108,13 @@ class Plan:
         filled = [f"default: {default}" for default in self.defaults]
         return [*filled, *(f"warning: {warning}" for warning in self.warnings), self.line]
 
+    def __str__(self) -> str:
+        return "\n".join(self.describe())
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """How IPython shows it."""
+        printer.text(str(self))
+
     def to_json(self) -> dict[str, Any]:
         """The plan as one JSON object."""
         return {
@@ -196,8 +203,9 @@ def _default_ranks(hardware: Hardware) -> tuple[int, str]:
     if hardware.is_cpu:
         ranks = min(CPU_RANKS, hardware.cores)
         return ranks, f"no GPU here: {ranks} rank{'s' if ranks > 1 else ''} on the processor."
-    ranks = min(MOST_RANKS, hardware.slots)
-    return ranks, f"every {hardware.gpu_type} here."
+    if hardware.slots > MOST_RANKS:
+        return MOST_RANKS, f"of the {hardware.slots} x {hardware.gpu_type} here; a job takes {MOST_RANKS} at most."
+    return hardware.slots, f"every {hardware.gpu_type} here."
 
 
 def _default_length(model: ModelFacts) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from kernel_launcher.data.columns import Columns
 from kernel_launcher.data.snapshot import Snapshot, file_digest, take_snapshot
 from kernel_launcher.data.source import HubId, resolve
 from kernel_launcher.errors import Fault, InvalidRequest
+from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def check_dataset(
     given = spec.dataset.id
     if rows is not None and given is not None:
         reason = "names a data set, but rows were given too."
-        return None, None, [Fault("dataset.id", repr(given), reason, "Give one of them.")]
+        return None, None, [Fault("dataset.id", shown("dataset.id", given), reason, "Give one of them.")]
     if rows is None and given is None:
         fix = 'Name a file, id = "./train.jsonl", or give rows: --data VAR, or the second argument of train().'
         return None, None, [Fault("dataset.id", "", "no data.", fix)]
@@ -76,11 +77,18 @@ def _split_faults(spec: JobSpec) -> list[Fault]:
     if split == "train":
         return []
     reason = "only a data set on the hub has splits; these rows would all be trained on."
-    return [Fault("dataset.split", repr(split), reason, "Leave it out, and give a file of the rows that you mean.")]
+    return [
+        Fault(
+            "dataset.split",
+            shown("dataset.split", split),
+            reason,
+            "Leave it out, and give a file of the rows that you mean.",
+        )
+    ]
 
 
 def _digest(path: Path) -> str:
-    """A file's digest; of one too large to read within the cell's two seconds, that of what names its present state."""
+    """A file's digest; of one too large to read in the cell's two seconds, that of what names its present state."""
     found = path.stat()
     if found.st_size <= _READ_WHOLE_BYTES:
         return file_digest(path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher import __version__
 from kernel_launcher.errors import Fault
+from kernel_launcher.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,23 +43,22 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
                 key, "", reason, f"{_INSTALL}, or name another environment's interpreter.", "dependency_error"
             )
         return
+    given = redact(python)
     if not Path(python).is_file() or not os.access(python, os.X_OK):
-        yield Fault(
-            key, python, "is no interpreter.", 'Name one: python = "/path/to/env/bin/python".', "config_error"
-        )
+        yield Fault(key, given, "is no interpreter.", 'Name one: python = "/path/to/env/bin/python".', "config_error")
         return
     answer = _ask(python)
     if isinstance(answer, str):
-        yield Fault(key, python, f"does not run: {answer}.", "Name a Python interpreter.", "config_error")
+        yield Fault(key, given, f"does not run: {redact(answer)}.", "Name a Python interpreter.", "config_error")
         return
     missing = [name for name, known in answer.items() if known is None]
     if missing:
         reason = f"that environment lacks {', '.join(missing)}."
-        yield Fault(key, python, reason, f'{python} -m pip install "veri-jupyter[train]"', "dependency_error")
+        yield Fault(key, given, reason, f'{python} -m pip install "veri-jupyter[train]"', "dependency_error")
     elif answer["veri-jupyter"] != __version__:
         reason = f"that environment has veri-jupyter {answer['veri-jupyter']}, this one {__version__}."
         fix = f'{python} -m pip install "veri-jupyter=={__version__}"'
-        yield Fault(key, python, reason, fix, "dependency_error")
+        yield Fault(key, given, reason, fix, "dependency_error")
 
 
 def _ask(python: str) -> dict[str, str | None] | str:

@@ -11,14 +11,13 @@ from kernel_launcher.errors import Fault
 from kernel_launcher.facts import read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, weight_files
 from kernel_launcher.planner import ModelFacts
-from kernel_launcher.secrets import shown
+from kernel_launcher.secrets import redact
 
 if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
-_KEY = "model.base"
 
 
 def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
@@ -30,23 +29,26 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
             return read_model_facts(None), []
         near = _near(path)
         fix = f"Did you mean {near}?" if near else "veri-jupyter sample ./sample writes one to try."
-        return ModelFacts(), [Fault(_KEY, shown(_KEY, base), "there is no such folder.", fix, "model_load_error")]
+        return ModelFacts(), [_fault(base, "there is no such folder.", fix)]
     if not path.is_dir():
-        reason, fix = "is a file; a model is a folder with config.json.", f"Use {path.parent}."
-        return ModelFacts(), [Fault(_KEY, base, reason, fix, "model_load_error")]
+        return ModelFacts(), [_fault(base, "is a file; a model is a folder with config.json.", f"Use {path.parent}.")]
     try:
         facts = read_model_facts(path)
         if (path / "adapter_config.json").exists():
-            reason, fix = "is a LoRA adapter, not a base model.", "Name the model that it was trained on."
-            return facts, [Fault(_KEY, base, reason, fix, "model_load_error")]
+            return facts, [
+                _fault(base, "is a LoRA adapter, not a base model.", "Name the model that it was trained on.")
+            ]
         if not weight_files(path) and not list(path.glob("pytorch_model*.bin")):
-            reason, fix = "has no weights (model.safetensors).", "Copy the whole folder."
-            return facts, [Fault(_KEY, base, reason, fix, "model_load_error")]
+            return facts, [_fault(base, "has no weights (model.safetensors).", "Copy the whole folder.")]
     except (BrokenModelError, OSError) as error:
-        return ModelFacts(), [Fault(_KEY, base, f"{error}.", "Copy or download it again.", "model_load_error")]
+        return ModelFacts(), [_fault(base, f"{str(error).removeprefix(f'{path} ')}.", "Copy or download it again.")]
     if not any((path / name).exists() for name in _TOKENIZERS):
-        return facts, [Fault(_KEY, base, "has no tokenizer.", "Copy the tokenizer's files, too.", "model_load_error")]
+        return facts, [_fault(base, "has no tokenizer.", "Copy the tokenizer's files, too.")]
     return facts, []
+
+
+def _fault(base: str, reason: str, fix: str) -> Fault:
+    return Fault("model.base", redact(base), redact(reason), redact(fix), "model_load_error")
 
 
 def _exists(path: Path) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kernel_launcher.errors import Fault
 from kernel_launcher.facts import gpu_names, hardware_for
 from kernel_launcher.facts.machine import this_machine
+from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from kernel_launcher.planner import Hardware
@@ -24,8 +25,11 @@ def check_resources(spec: JobSpec, *, to_run: bool) -> tuple[Hardware, list[Faul
     here = this_machine()
     hardware = hardware_for(asked.gpu_type)
     if hardware is None:
-        reason, fix = "no such kind of GPU is known.", f"Known are: {', '.join(gpu_names())}."
-        return here, [Fault("resources.gpu_type", repr(asked.gpu_type), reason, fix)]
+        known = gpu_names()
+        near = next((name for name in known if name.lower().startswith(asked.gpu_type.lower())), None)
+        reason = "no such kind of GPU is known."
+        fix = f"Did you mean {near}?" if near else f"Known are: {', '.join(known)}."
+        return here, [Fault("resources.gpu_type", shown("gpu_type", asked.gpu_type), reason, fix)]
     faults = []
     if to_run and not hardware.is_cpu and hardware.gpu_type != here.gpu_type:
         reason = f"this machine has {_described(here)}."
@@ -38,10 +42,12 @@ def check_resources(spec: JobSpec, *, to_run: bool) -> tuple[Hardware, list[Faul
 def _count_faults(spec: JobSpec, hardware: Hardware) -> list[Fault]:
     ids, count = spec.resources.gpu_ids, spec.resources.gpu_count
     if ids is not None and hardware.is_cpu:
-        return [Fault("resources.gpu_ids", repr(list(ids)), "there is no GPU to choose.", "Leave it out.")]
+        return [Fault("resources.gpu_ids", shown("gpu_ids", ids), "there is no GPU to choose.", "Leave it out.")]
     if ids is not None and (beyond := [index for index in ids if index >= hardware.slots]):
         reason = f"this machine has {_described(hardware)}, so there is no GPU {beyond[0]}."
-        return [Fault("resources.gpu_ids", repr(list(ids)), reason, f"Indices go from 0 to {hardware.slots - 1}.")]
+        return [
+            Fault("resources.gpu_ids", shown("gpu_ids", ids), reason, f"Indices go from 0 to {hardware.slots - 1}.")
+        ]
     if count is not None and count > hardware.slots:
         reason = f"this machine has {_described(hardware)}."
         fix = f"Use {hardware.slots} at most: each rank needs one of its own."

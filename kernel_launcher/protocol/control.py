@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.protocol.files import now, read_json, write_json
+from kernel_launcher.protocol.files import read_json, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def send(run: RunDir, name: str, **fields: Any) -> None:
     Raises:
         OSError: It could not be written.
     """
-    write_json(run.control / f"{now()}-{secrets.token_hex(3)}.json", {"request": name, **fields})
+    write_json(run.control / f"{time.time_ns():020}-{secrets.token_hex(3)}.json", {"request": name, **fields})
 
 
 def pending(run: RunDir) -> list[Request]:

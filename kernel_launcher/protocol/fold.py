@@ -136,7 +136,7 @@ class JobView:
                 _OF_RANK.get(event["kind"], _ignore)(self, view, event)
             else:
                 _OF_JOB.get(event["kind"], _ignore)(self, event)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return  # a field that is not what it is here: no reason to show nothing at all
 
     def apply_all(self, events: Iterable[Event]) -> JobView:

@@ -7,7 +7,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -86,8 +86,10 @@ def _read(path: Path) -> Entry | None:
     try:
         if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
             entry = Entry(**value)
-            return entry if entry.run.spec.exists() else None
-    except (TypeError, OSError):  # not an entry, or its folder cannot be looked into
+            # Another job may have taken the folder of one that was deleted.
+            asked: Any = read_json(entry.run.spec)
+            return entry if asked["job"]["id"] == entry.id else None
+    except (TypeError, KeyError, OSError):  # not an entry, or its folder is gone or cannot be looked into
         pass
     return None
 

@@ -211,14 +211,14 @@ class Summary:
         figures = [f"{label} {value}" for label, value in self.figures if label != "elapsed"]
         return " · ".join([f"{self.glyph} {self.word} {self.name}", self.progress, *figures])
 
-    def text(self) -> str:
-        """The job in a few lines."""
+    def text(self, again: str | None = None) -> str:
+        """The job in a few lines; the last says how to see it ``again``, by default in a notebook."""
         lines = [f"{self.glyph} {self.word} {self.name}: {self.progress}"]
         if self.figures:
             lines.append(" · ".join(f"{label} {value}" for label, value in self.figures))
         lines += [*self.remarks, *(f"| {line}" for line in self.log_tail)]
         label, path = self.place
-        lines += [f"{label}: {path}", f"{self.seen} · again: {self.attach}"]
+        lines += [f"{label}: {path}", f"{self.seen} · again: {again or self.attach}"]
         return "\n  ".join(lines)
 
     def _steps(self) -> str:

@@ -106,7 +106,8 @@ def _wanted(detail: ErrorDetails) -> str:
         return _TYPES[kind]
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return f"{words} {context[name]:g}"
+        limit = context[name]
+        return f"{words} {limit:,}" if isinstance(limit, int) else f"{words} {limit:g}"
     if kind == "literal_error":
         return f"one of {context['expected']}".replace(" or ", ", ")
     if kind == "string_too_short":

@@ -79,7 +79,14 @@ _ELSEWHERE = {
 }
 
 # What nobody need say here: why, and what to do.
+_TOKEN = (
+    "the hub's own libraries find the token.",
+    "Leave it out; log in with hf auth login, or set the environment variable HF_TOKEN.",
+)
 NEEDLESS = {
+    "token": _TOKEN,
+    "hf_token": _TOKEN,
+    "use_auth_token": _TOKEN,
     "device_map": (
         "each rank loads the model on its own GPU; device_map would spread one process over several.",
         "Leave it out; gpu_count sets the number of GPUs.",
@@ -115,7 +122,7 @@ def nearest(key: str) -> str | None:
         return _ELSEWHERE[bare]
     if located := locate(bare):
         return located
-    matches = get_close_matches(bare, [*_bare_names(), *ALIASES, *_ELSEWHERE], n=1, cutoff=0.6)
+    matches = get_close_matches(bare, [*_bare_names(), *ALIASES, *_ELSEWHERE], n=1, cutoff=0.7)
     if not matches:
         return None
     return _ELSEWHERE.get(matches[0]) or locate(matches[0])

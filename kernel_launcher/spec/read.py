@@ -211,7 +211,7 @@ def _anchored(value: str, base_dir: Path) -> str:
     """A path as an absolute one; what neither exists nor looks like a path stays as it is, and may be a hub id."""
     try:
         path = base_dir / Path(value).expanduser()
-        if not (_LIKE_A_PATH.search(value) or path.exists()):
+        if not value or not (_LIKE_A_PATH.search(value) or path.exists()):
             return value
     except (OSError, RuntimeError, ValueError):  # too long a name, no such user, a NUL: no path of anything
         return value

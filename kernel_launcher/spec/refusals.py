@@ -33,7 +33,7 @@ def _not_built(spec: JobSpec) -> Iterator[Fault]:
             mark = next((item for item in info.metadata if isinstance(item, NotYet)), None)
             if mark and value and value != info.default:
                 key = f"{name}.{field}"
-                yield Fault(key, shown(key, value), f"this release does not have {mark.feature}.", mark.instead)
+                yield Fault(key, shown(key, value), f"not in this release: {mark.feature}.", mark.instead)
 
 
 def _method(spec: JobSpec) -> Iterator[Fault]:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
 
 from kernel_launcher.facts.model import BrokenModelError, safetensors_shapes, weight_files
+from kernel_launcher.worker.base import can_write
 from kernel_launcher.worker.errors import ArtifactInvalid
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def save_final(
         else:
             dtype = _SAVED_DTYPES[method.precision]
             model.to(dtype)
-            config.dtype = dtype
             model.config, model.generation_config = config, generation_config
             expected = _numbers(model.state_dict().values())
             model.save_pretrained(scratch)
@@ -98,7 +98,7 @@ def verify(folder: Path, expected: int, dtype: torch.dtype) -> None:
             _check_tensors(file, dtype)
         if not adapter.exists():
             AutoConfig.from_pretrained(folder)
-        AutoTokenizer.from_pretrained(folder)
+        _check(can_write(AutoTokenizer.from_pretrained(folder)), "its tokenizer has no vocabulary")
     except (BrokenModelError, SafetensorError, ValueError, OSError) as error:
         raise ArtifactInvalid(f"the saved model cannot be trusted: {error}", f"It is kept in {folder}.") from error
 

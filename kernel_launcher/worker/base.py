@@ -88,11 +88,19 @@ def load_tokenizer(base: Base) -> Any:
     """
     from transformers import AutoTokenizer
 
-    return _loaded(
+    tokenizer = _loaded(
         base,
         lambda: AutoTokenizer.from_pretrained(base.folder, trust_remote_code=base.trust_remote_code),
         "its tokenizer",
     )
+    if not can_write(tokenizer):
+        raise ModelLoadError(f"{base.name} has no tokenizer.", "Copy the tokenizer's files, too.")
+    return tokenizer
+
+
+def can_write(tokenizer: Any) -> bool:
+    """Whether there is a vocabulary; from a folder without one, transformers makes a tokenizer of no tokens."""
+    return bool(tokenizer("a", add_special_tokens=False)["input_ids"])
 
 
 def load_model(base: Base, method: Method, device: torch.device) -> Any:
@@ -120,8 +128,6 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
             f"{base.name} lacks {len(missing)} weights that a {type(model).__name__} needs: {few}",
             "They would start at random values. Check that the download is complete.",
         )
-    # With it the Trainer takes the model for one that is spread over devices.
-    vars(model).pop("hf_device_map", None)
     return model
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
 from kernel_launcher.secrets import redact
 from kernel_launcher.worker.errors import ModelLoadError
@@ -62,19 +62,21 @@ def fetch(
     try:
         info = HfApi().model_info(model_id, revision=revision, files_metadata=True)
     except Exception as error:  # the client lets its transport's errors through, of whatever class
-        return _cached(model_id, revision, error, warn)
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+        return _from_cache(model_id, revision, error, warn)
     commit = str(info.sha)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
     names = needed_files(sizes, with_code=with_code)
-    missing = {name: sizes[name] for name in names if not isinstance(_in_cache(model_id, name, commit), str)}
     try:
-        _download(model_id, commit, missing, report)
-        config = hf_hub_download(model_id, "config.json", revision=commit)
+        _download(
+            model_id, commit, {name: sizes[name] for name in names if not _cached(model_id, name, commit)}, report
+        )
+        # Once by the name that was asked for: that is what lets the cache answer for it without a network.
+        config = Path(hf_hub_download(model_id, "config.json", revision=revision))
     except Exception as error:
         if code_of(error):
             raise
         raise _unavailable(model_id, error) from error
-    return Snapshot(Path(config).parent, commit)
+    return Snapshot(config.parent, commit)
 
 
 def needed_files(names: Iterable[str], *, with_code: bool) -> list[str]:
@@ -113,15 +115,13 @@ class Progress:
         self._report(file=file, done_bytes=self._done, total_bytes=self._total, bytes_per_second=round(rate))
 
 
-def _cached(model_id: str, revision: str | None, error: Exception, warn: Callable[[str], None]) -> Snapshot:
+def _from_cache(model_id: str, revision: str | None, error: Exception, warn: Callable[[str], None]) -> Snapshot:
     try:
-        folder = Path(
-            snapshot_download(model_id, revision=revision, local_files_only=True, allow_patterns=["config.json"])
-        )
+        config = Path(hf_hub_download(model_id, "config.json", revision=revision, local_files_only=True))
     except Exception:  # whatever is wrong with the cache, the first error is the one to tell
         raise _unavailable(model_id, error) from error
-    warn(f"the hub could not be asked about {model_id} ({_reason(error)}); the copy in the cache is used.")
-    return Snapshot(folder, folder.name)
+    warn(f"the hub cannot be asked about {model_id} ({_reason(error)}); the copy in the cache is used.")
+    return Snapshot(config.parent, config.parent.name)
 
 
 def _download(model_id: str, commit: str, missing: Mapping[str, int], report: Callable[..., None]) -> None:
@@ -168,8 +168,8 @@ def _bar(name: str, progress: Progress) -> type:
     return Bar
 
 
-def _in_cache(model_id: str, name: str, commit: str) -> object:
-    return try_to_load_from_cache(model_id, name, revision=commit)
+def _cached(model_id: str, name: str, commit: str) -> bool:
+    return isinstance(try_to_load_from_cache(model_id, name, revision=commit), str)
 
 
 def _unavailable(model_id: str, error: Exception) -> ModelLoadError:

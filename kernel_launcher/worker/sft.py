@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
+from kernel_launcher.planner.inputs import CPU
 from kernel_launcher.worker.steps import StepReporter, TokenCount
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def make_trainer(
 def trainer_config(plan: Plan, *, output_dir: str) -> SFTConfig:
     """The plan in the Trainer's words."""
     method = plan.method
-    on_cpu = plan.resources.gpu_type == "CPU"
+    on_cpu = plan.resources.gpu_type == CPU
     return SFTConfig(
         output_dir=output_dir,
         seed=method.seed,

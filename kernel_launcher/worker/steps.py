@@ -34,10 +34,9 @@ class TokenCount:
 
     def begin(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> None:
         """Count the micro-batches of the step that begins."""
-        if batches:
-            self._count = torch.stack([batch["attention_mask"].sum() for batch in batches]).sum()
-            if self._world_size > 1:
-                self._work = dist.all_reduce(self._count, async_op=True)
+        self._count = torch.stack([batch["attention_mask"].sum() for batch in batches]).sum()
+        if self._world_size > 1:
+            self._work = dist.all_reduce(self._count, async_op=True)
 
     def end(self) -> int:
         """The tokens of the step that has ended."""
@@ -108,14 +107,12 @@ class StepReporter(TrainerCallback):
 
 
 def _not_finite(step: int, metrics: Mapping[str, float], bad: list[str], trainer: Trainer) -> NonFiniteLoss:
-    values = ", ".join(f"{name} {metrics[name]}" for name in bad)
-    own = torch.stack(trainer.own_losses)
-    ranks = [rank for rank, finite in enumerate(_on_all_ranks(own.isfinite().all())) if not finite]
-    where = (
-        f"; the loss of rank {', '.join(map(str, ranks))} is at fault" if ranks else "; every rank's loss is finite"
-    )
+    values = ", ".join(f"{name} is {metrics[name]}" for name in bad)
+    own_losses = torch.stack(trainer.own_losses)
+    ranks = [str(rank) for rank, finite in enumerate(_on_all_ranks(own_losses.isfinite().all())) if not finite]
+    where = f", from rank {', '.join(ranks)}" if ranks else ""
     return NonFiniteLoss(
-        f"step {step}: {values}{where if 'loss' in bad or ranks else ''}.",
+        f"step {step}: {values}{where}.",
         'Lower learning_rate, or keep float32 weights with precision = "bf16_mixed".',
     )
 

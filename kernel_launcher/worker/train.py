@@ -33,15 +33,15 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     reporter.enter("load")
     base = Base.find(assignment, reporter)
     tokenizer = load_tokenizer(base)
-    if rank.is_first:
-        reporter.enter("tokenize")
-        prepare_rows(assignment, tokenizer, reporter)
-        reporter.enter("load")
     model = load_model(base, plan.method, device)
     untouched = copy.deepcopy((model.config, model.generation_config))
-    tokenizer.pad_token = choose_pad_token(tokenizer)
-    adapter = lora_config(model, plan.method, reporter.warn)
+    adapter = lora_config(model, plan.method, warn=reporter.warn if rank.is_first else _say_nothing)
+
+    reporter.enter("tokenize")
+    if rank.is_first:
+        prepare_rows(assignment, tokenizer, reporter)
     rows = open_rows(assignment, model.get_input_embeddings().num_embeddings)
+    tokenizer.pad_token = choose_pad_token(tokenizer)
 
     group.join(plan, rank, device)
     trainer = make_trainer(
@@ -66,3 +66,7 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
         method=plan.method,
     )
     reporter.put("artifact", **artifact)
+
+
+def _say_nothing(_: str) -> None:
+    """Where rank 0 says it already."""

@@ -25,7 +25,7 @@ class FakeJob:
         self.entry = index.Entry(
             id=f"{name}-20250101-101010-ab12", name=name, root=str(folder), created_at=stamp, fingerprint=name
         )
-        write_json(run.spec, {"job": {}, "spec": {"model": {"base": "tiny"}}})
+        write_json(run.spec, {"job": {"id": self.entry.id}, "spec": {"model": {"base": "tiny"}}})
         index.add(self.entry)
         self._lock = LauncherLock(run)
         self._launcher = EventWriter(run.launcher_events, "launcher")

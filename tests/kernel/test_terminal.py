@@ -66,6 +66,8 @@ def test_a_job_is_shown_once_and_followed_on_one_line(terminal: pexpect.spawn, t
     terminal.expect(PROMPT)
     assert re.search(r"✓ completed seen: Done in .*\n  loss 3.100 → 3.100", terminal.before.replace("\r", ""))
 
+    assert "completed" not in say(terminal, "job.final_dir")
+
     refused = say(terminal, "%veri_attach nobody")
     assert "JobNotFound" in refused
     assert "Traceback" not in refused

@@ -1,4 +1,4 @@
-"""A cell trains a real model, from the first line to an answer."""
+"""A cell trains a real model, from the first line to the last."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def endless(kernel: Kernel, sample: Sample) -> Iterator[str]:
     kernel.run("%veri_stop endless --now")
 
 
-def test_from_the_cell_to_an_answer(kernel: Kernel, sample: Sample, folder: Path) -> None:
-    """The cell says what was decided and where it runs; its summary goes on to the end; the model answers."""
+def test_from_the_cell_to_the_model(kernel: Kernel, sample: Sample, folder: Path) -> None:
+    """The cell says what was decided and where it runs; its summary goes on to the end."""
     reply = kernel.run(CELL.format(sample=sample, steps=4, options="--name first"))
     assert "ok" == reply.status
     lines = reply.stdout.splitlines()
@@ -48,15 +48,12 @@ def test_from_the_cell_to_an_answer(kernel: Kernel, sample: Sample, folder: Path
     assert 1 == len(reply.shown)
 
     waited = kernel.run("print(job.final_dir)")
-    assert f"{folder}/runs/first/final\n" == waited.stdout
+    assert waited.stdout.endswith(f"{folder}/runs/first/final\n")
     assert "Done in" in waited.updates[-1]["text/plain"]
     assert "4 steps" in waited.updates[-1]["text/plain"]
 
     looked = kernel.run("print(job.status, [row['step'] for row in job.metrics(['loss'], from_step=2)], job.error)")
     assert "completed [2, 3, 4] None\n" == looked.stdout
-
-    answered = kernel.run("print([type(a) for a in job.generate(['What is a list?'], max_new_tokens=4)])")
-    assert "[<class 'str'>]\n" == answered.stdout, answered.traceback
 
     again = kernel.run(CELL.format(sample=sample, steps=4, options="--name first"))
     assert "This job is done already; nothing was started." in again.stdout
@@ -83,24 +80,23 @@ def test_a_dry_run_plans_and_starts_nothing(kernel: Kernel, sample: Sample) -> N
     assert "4\n" == kernel.run("print(job.method.max_steps)").stdout
 
 
-def test_interrupting_a_waiting_cell_leaves_the_job_running(kernel: Kernel, sample: Sample) -> None:
-    """--wait waits; the interrupted cell has given its job to the variable."""
-    kernel.run("job = None")
-    kernel.begin(CELL.format(sample=sample, steps=100_000, options="--name waited --wait"), until="running waited")
+def test_rows_of_the_notebook_and_an_interrupted_wait(kernel: Kernel, sample: Sample) -> None:
+    """The function does what the cell does, with rows from a variable; an interrupted wait detaches."""
+    call = (
+        f"veri_jupyter.train('{sample.tiny}', rows, prompt='question', completion='answer', lora_rank=4, gpus=1, "
+        "gpu_type='CPU', max_steps=100_000, max_seq_length=64, name='rows')"
+    )
+    kernel.run("import veri_jupyter\nrows = [{'question': 'a', 'answer': 'b'}] * 8")
+    kernel.begin(f"job = {call}\njob.wait()", until="running rows")
     assert "Detached" == kernel.interrupt().ename
     assert "running\n" == kernel.run("print(job.status)").stdout
     kernel.run("job.stop(now=True)")
 
 
-def test_rows_from_the_notebook(kernel: Kernel, sample: Sample) -> None:
-    """Rows of a variable, and a setting on the line; the function does what the magic does."""
-    kernel.run("rows = [{'question': 'a', 'answer': 'b'}] * 8")
-    cell = (
-        "import veri_jupyter\n"
-        f"job = veri_jupyter.train('{sample.tiny}', rows, prompt='question', completion='answer', lora_rank=4, "
-        "max_steps=2, max_seq_length=64, gpus=1, gpu_type='CPU', name='rows')\n"
-        "print(job.wait().status)"
-    )
-    reply = kernel.run(cell)
-    assert "completed" == reply.stdout.splitlines()[-1], reply.traceback
-    assert "plan: dp=1 " in reply.stdout
+def test_a_waiting_cell_has_given_its_job_away(kernel: Kernel, sample: Sample) -> None:
+    """--wait and -o: whoever interrupts the cell, or meets a failure, has the job to look at."""
+    kernel.run("job = None")
+    cell = CELL.format(sample=sample, steps=100_000, options="--name waited --wait")
+    kernel.begin(cell, until="provisioning waited")
+    assert "Detached" == kernel.interrupt().ename
+    assert "cancelled\n" == kernel.run("print(job.stop(now=True))").stdout

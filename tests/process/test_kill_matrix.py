@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kernel_launcher.launcher import client
+from kernel_launcher.protocol import control
 from kernel_launcher.protocol.states import Status
 from tests.process import jobs
 
@@ -67,11 +69,15 @@ def test_a_stopped_job_is_cancelled_and_leaves_nothing_behind(tmp_path: Path, sa
     assert [] == jobs.left_after(entry, 10)
 
 
-def test_a_job_is_stopped_before_its_ranks_exist(tmp_path: Path, sample: Sample) -> None:
-    """A stop right after the start, while the launcher still imports, ends it too."""
-    entry = jobs.start(tmp_path, sample.tiny, sample.sft, gpu_count=1, max_steps=jobs.ENDLESS)
-    assert Status.CANCELLED is client.stop(entry).status
-    assert [] == jobs.left_after(entry, 10)
+def test_a_job_is_stopped_while_it_starts(tmp_path: Path, sample: Sample) -> None:
+    """A stop while the launcher imports, starts its ranks, or has just done so, ends the job within its patience."""
+    for delay in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5):
+        entry = jobs.start(tmp_path, sample.tiny, sample.sft, gpu_count=1, max_steps=jobs.ENDLESS)
+        time.sleep(delay)
+        control.send(entry.run, "stop")
+        view = client.follow(entry, lambda _: None, timeout=25)
+        assert Status.CANCELLED is view.status, delay
+        assert [] == jobs.left_after(entry, 10), delay
 
 
 def test_a_launcher_that_does_not_answer_is_made_to_end(tmp_path: Path, sample: Sample) -> None:

@@ -43,6 +43,10 @@ class Pump:
                 self._thread = threading.Thread(target=self._run, name="veri-pump", daemon=True)
                 self._thread.start()
 
+    def watches(self, job_id: str) -> bool:
+        """Whether a job is kept current."""
+        return job_id in self._watched
+
     def settle(self, job_id: str, timeout: float = 10.0) -> None:
         """Wait until the end of a job that has ended is drawn; at once for a job that is not watched."""
         with self._changed:

@@ -54,23 +54,35 @@ def show_all(summaries: Sequence[Summary]) -> None:
         say([text])
 
 
-def follow(entry: Entry, timeout: float | None) -> JobView:
+def follow(entry: Entry, timeout: float | None, *, quiet: bool = False) -> JobView:
     """Wait for the end of a job: in a terminal on one line, in a notebook while its summary is kept current.
 
     Raises:
         TimeoutError: It has not ended; it goes on.
     """
-    where = frontend()
-    if where is Frontend.TERMINAL:
-        try:
-            view = follow_to_end(entry, lambda view: _one_line(entry, view), timeout=timeout)
-        finally:
-            sys.stdout.write(_CLEAR_LINE)
-        say([summarise(entry, view).text()])
-        return view
-    view = follow_to_end(entry, lambda _: None, timeout=timeout)
+    view = Watcher(entry).refresh()
+    if not view.status.is_terminal:
+        where = Frontend.SCRIPT if quiet else frontend()
+        view = _in_terminal(entry, timeout) if where is Frontend.TERMINAL else _beside_summary(entry, timeout, where)
     pump.settle(entry.id)
     return view
+
+
+def _in_terminal(entry: Entry, timeout: float | None) -> JobView:
+    try:
+        view = follow_to_end(entry, lambda view: _one_line(entry, view), timeout=timeout)
+    finally:
+        sys.stdout.write(_CLEAR_LINE)
+    say([summarise(entry, view).text()])
+    return view
+
+
+def _beside_summary(entry: Entry, timeout: float | None, where: Frontend) -> JobView:
+    if where is Frontend.NOTEBOOK:
+        say([f"Waiting for {entry.name}; interrupting the cell leaves the job running."])
+    if where.is_kernel and not pump.watches(entry.id):
+        show(entry)
+    return follow_to_end(entry, lambda _: None, timeout=timeout)
 
 
 def _one_line(entry: Entry, view: JobView) -> None:

@@ -44,7 +44,7 @@ def card(summary: Summary) -> str:
         ]
     )
     label = escape(f"Job {summary.name}: {summary.word}", quote=True)
-    style = f"{_FONT}; max-width: 46em; border: {_LINE}; border-radius: 6px; padding: 8px 12px; margin: 4px 0"
+    style = f"{_FONT}; max-width: 54em; border: {_LINE}; border-radius: 6px; padding: 8px 12px; margin: 4px 0"
     return f'<div role="group" aria-label="{label}" style="{style}">{body}</div>'
 
 
@@ -105,7 +105,8 @@ def _log(summary: Summary) -> str:
 
 def _foot(summary: Summary) -> str:
     label, path = summary.place
+    again = f'<code style="white-space: nowrap">{escape(summary.attach)}</code>'
     return (
         f'<div style="{_QUIET}; margin-top: 4px">{label} <code>{escape(path)}</code></div>'
-        f'<div style="{_QUIET}">{summary.seen} · again: <code>{escape(summary.attach)}</code></div>'
+        f'<div style="{_QUIET}">{summary.seen} · again: {again}</div>'
     )

@@ -1,0 +1,423 @@
+"""The command line: verbs, exit codes, and one JSON value for each verb that is asked for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_launcher import __version__
+from kernel_launcher.__main__ import _Line, main
+from kernel_launcher.errors import Fault, VeriError
+from kernel_launcher.facts import machine
+from kernel_launcher.launcher import client
+from kernel_launcher.launcher.client import Failed, Refused, Reused
+from kernel_launcher.launcher.watcher import Watcher
+from kernel_launcher.preflight import environment
+from kernel_launcher.protocol.liveness import LauncherLock
+from tests.unit.toys import CPU, ROWS, complete, model_folder, run_folder, status, step, tell
+
+LONG_AGO = "2026-01-01T00:00:00.000Z"
+TOKEN = "hf_" + "aB3" * 11
+
+
+@pytest.fixture
+def job_file(tmp_path, monkeypatch):
+    """A job that is complete but for its weights being few; the machine has two cores and no GPU."""
+    monkeypatch.setattr(machine, "this_machine", lambda: CPU)
+    monkeypatch.setattr("kernel_launcher.preflight.resources.this_machine", lambda: CPU)
+    monkeypatch.setattr(environment, "_version", lambda _: "1.0")
+    monkeypatch.chdir(tmp_path)
+    model_folder(tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "job.toml").write_text(
+        '[job]\nname = "first"\n[model]\nbase = "./model"\n[dataset]\nid = "./rows.jsonl"\n[method]\nlora_rank = 4\n'
+    )
+    return "job.toml"
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs one command: exit code, output, errors."""
+
+    def run(*words: str):
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def done(tmp_path):
+    """A completed job."""
+    entry = run_folder(tmp_path / "runs" / "first", "first", created_at=LONG_AGO)
+    complete(entry)
+    entry.run.rank(0).stdout.write_text("".join(f"line {n}\n" for n in range(5)))
+    return entry
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["fly"],
+        ["plan"],
+        ["plan", "a.toml", "b.toml"],
+        ["run", "job.toml", "--gpu", "x", "--nothing"],
+        ["jobs", "-n", "many"],
+        ["jobs", "--status", "happy"],
+        ["logs", "x", "--rank", "zero"],
+    ],
+)
+def test_a_command_that_is_not_understood_ends_with_2(words, capsys):
+    """Usage on standard error, nothing on standard output."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert 2 == caught.value.code
+    said = capsys.readouterr()
+    assert "" == said.out
+    assert "usage: veri-jupyter" in said.err
+
+
+def test_help_and_version(capsys):
+    """Every verb of the contract is in the help."""
+    for words in (["--help"], ["--version"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert 0 == caught.value.code
+    said = capsys.readouterr().out
+    assert __version__ in said
+    verbs = "sample plan run jobs show logs stop resume checkpoints export data rehearse explain doctor"
+    assert set() == set(verbs.split()) - set(said.split())
+
+
+@pytest.mark.parametrize("verb", ["resume", "checkpoints", "export", "data", "rehearse", "explain", "doctor"])
+def test_a_verb_of_a_later_release_is_refused_by_name(verb, run):
+    """A name that is kept free says so, in words and in JSON."""
+    code, out, err = run(verb, "x@5")
+    assert (1, "") == (code, out)
+    assert f"veri-jupyter {verb} isn't in this release" in err
+    code, out, err = run(verb, "--json")
+    assert (1, "") == (code, err)
+    assert "not_in_release" == json.loads(out)["error"]["code"]
+
+
+# Plan
+
+
+def test_plan_says_what_would_happen_and_starts_nothing(job_file, run, tmp_path):
+    """Defaults with reasons, warnings, the line; no folder, no job."""
+    code, out, err = run("plan", job_file, "--gpus", "2")
+    assert (0, "") == (code, err)
+    assert out.splitlines()[-1].startswith("plan: dp=2 zero_stage=0 tp=1 cp=1 mbs=1")
+    assert "default: learning_rate = 0.0002: usual for a LoRA adapter." in out
+    assert not (tmp_path / "runs").exists()
+    assert "no jobs\n" == run("jobs")[1]
+
+
+def test_plan_as_json_has_the_contracts_keys(job_file, run):
+    """One object with what was decided; there is no peak model yet, and the keys say so."""
+    code, out, err = run("plan", job_file, "--gpu-type", "H100-80GB", "--json")
+    assert (0, "") == (code, err)
+    plan = json.loads(out)
+    assert {"resolved_parallelism", "peak", "verdict", "warnings", "line"} <= set(plan)
+    assert 8 == plan["resolved_parallelism"]["data_parallel_size"]
+    assert plan["peak"] is None
+    assert plan["verdict"] is None
+
+
+def test_set_beats_options_and_options_beat_the_file(job_file, run):
+    """Three layers, as in the notebook."""
+    words = ("plan", job_file, "--json", "--gpus", "1", "--set", "gpu_count=2", "--set", "method.batch_size=3")
+    resolved = json.loads(run(*words)[1])["resolved_parallelism"]
+    assert (2, 3) == (resolved["data_parallel_size"], resolved["micro_batch_size"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["missing.toml"], "invalid_request", "there is no such job file"),
+        (["model"], "invalid_request", "is no job file"),
+        (["job.yaml"], "invalid_request", "TOML job files only"),
+        (["job.toml", "--set", "lora_rnk=8"], "invalid_request", "Did you mean method.lora_rank?"),
+        (["job.toml", "--set", "lora_rank"], "invalid_request", "Write --set lora_rank=8"),
+        (["job.toml", "--gpus", "two"], "invalid_request", "Write 2, or 0,2, or 0-3"),
+        (["job.toml", "--set", "base=./nothing"], "model_load_error", "there is no such folder"),
+        (["job.toml", "--set", f"hf_token={TOKEN}"], "invalid_request", "hf_token = ***"),
+        (["job.toml", "--set", f"optim={TOKEN}"], "invalid_request", "optim = '***'"),
+    ],
+)
+def test_a_refusal_is_exit_1_in_words_or_in_json(words, code, said, job_file, run):
+    """On standard error with its code, or as one JSON value on standard output; never a traceback, never a token."""
+    exit_code, out, err = run("plan", *words)
+    assert (1, "") == (exit_code, out)
+    assert err.startswith(f"{code}: ")
+    assert said in err
+    exit_code, out, err = run("plan", *words, "--json")
+    assert (1, "") == (exit_code, err)
+    error = json.loads(out)["error"]
+    assert code == error["code"]
+    assert said in error["message"]
+    assert error["details"]["faults"]
+    assert TOKEN not in out
+
+
+# Run
+
+
+@pytest.fixture
+def starts(monkeypatch, tmp_path):
+    """Lets ``run`` start nothing, and end as is said; keeps what it asked for."""
+    asked: list[dict[str, object]] = []
+
+    def answer(outcome):
+        def start(ready, **options):
+            asked.append({"name": ready.spec.job.name, **options})
+            return outcome
+
+        monkeypatch.setattr(client, "start", start)
+        return asked
+
+    return answer
+
+
+def test_run_follows_to_the_end(job_file, run, starts, done):
+    """The plan, the folder, then the job to its end; 0 for a completed one."""
+    asked = starts(Reused(done, Watcher(done).refresh()))
+    code, out, err = run("run", job_file, "--name", "mine", "--run-dir", "there", "--again")
+    assert (0, "") == (code, err)
+    assert "plan: dp=2" in out
+    assert f"job {done.id}: the same job, not started again (--again does)\nfolder {done.root}\n" in out
+    assert "completed first: Done" in out
+    assert "mine" == asked[0]["name"]
+    assert "there" == str(asked[0]["run_dir"])
+    assert asked[0]["again"] is True
+
+
+def test_run_as_json_is_the_job(job_file, run, starts, done):
+    """One value at the end, or at once when detached; whatever happens on the way goes to standard error."""
+    starts(Reused(done, Watcher(done).refresh()))
+    for words in (["--json"], ["--json", "--detach"]):
+        code, out, _ = run("run", job_file, *words)
+        assert 0 == code
+        assert done.id == json.loads(out)["id"]
+
+
+TAKEN = Refused(Fault("name", "first", "a job of this name is running.", "Stop it."))
+LOST = Failed("the launcher did not come up", ("ImportError: x",))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"), [(TAKEN, ("invalid_request", "is running")), (LOST, ("launch_failed", "ImportError: x"))]
+)
+def test_a_start_that_fails_is_exit_1(outcome, error, job_file, run, starts):
+    """A refusal, or the end of the launcher's log."""
+    starts(outcome)
+    exit_code, _, err = run("run", job_file)
+    assert 1 == exit_code
+    code, said = error
+    assert err.startswith(f"{code}: ")
+    assert said in err
+    assert code == json.loads(run("run", job_file, "--json")[1])["error"]["code"]
+
+
+@pytest.mark.parametrize(("state", "code"), [("completed", 0), ("failed", 1), ("cancelled", 130)])
+def test_the_exit_code_is_the_jobs_end(state, code, job_file, run, starts):
+    """Done, failed, or stopped by somebody while one watched."""
+    entry = run_folder(Path("runs", "first"), "first")
+    tell(entry, status("provisioning"), status(state))
+    starts(Reused(entry, Watcher(entry).refresh()))
+    assert code == run("run", job_file)[0]
+    assert code == run("logs", entry.id, "-f")[0]
+
+
+def test_interrupting_detaches(job_file, run, starts, done, monkeypatch):
+    """Ctrl-C while following leaves the job running, exit 0, and says how to see it again and how to stop it."""
+    starts(client.Launched(done))
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "follow", interrupted)
+    monkeypatch.setattr(client, "follow_log", interrupted)
+    for words in (["run", job_file], ["logs", done.id, "-f"]):
+        code, _, err = run(*words)
+        assert 0 == code
+        assert f"attach: veri-jupyter logs -f {done.id}" in err
+        assert f"stop:   veri-jupyter stop {done.id}" in err
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "", "x" * 65])
+def test_a_name_that_is_no_folder_is_refused(name, job_file, run, tmp_path):
+    """--name goes through the same check as a name in the file."""
+    code, _, err = run("run", job_file, "--name", name)
+    assert 1 == code
+    assert "job.name" in err
+    assert not (tmp_path / "runs").exists()
+
+
+# Jobs, show, logs, stop
+
+
+def test_jobs_are_listed_newest_first(run, tmp_path, done):
+    """In words a line each, in JSON the objects of the contract; by state, and not more than asked for."""
+    lost = run_folder(tmp_path / "lost", "lost", created_at="2026-02-01T00:00:00.000Z")
+    code, out, _ = run("jobs", "--json")
+    assert 0 == code
+    assert [lost.id, done.id] == [job["id"] for job in json.loads(out)]
+    assert [done.id] == [job["id"] for job in json.loads(run("jobs", "--json", "--status", "completed")[1])]
+    assert [lost.id] == [job["id"] for job in json.loads(run("jobs", "--json", "-n", "1")[1])]
+    assert [] == json.loads(run("jobs", "--json", "-n", "-1")[1])
+    lines = run("jobs")[1].splitlines()
+    assert [["failed", "0/?"], ["completed", "2/2"]] == [line.split()[1:3] for line in lines]
+
+
+def test_no_jobs_is_no_error(run):
+    """An empty list, in both forms."""
+    assert (0, "no jobs\n", "") == run("jobs")
+    assert (0, "[]\n", "") == run("jobs", "--json")
+
+
+def test_show_and_stop_a_job_that_is_done(run, done):
+    """Each names the job as one likes, and changes nothing of a job that has ended."""
+    assert "completed first: Done" in run("show", "last")[1]
+    assert done.id == json.loads(run("show", "first", "--json")[1])["id"]
+    assert (0, f"{done.id}: completed\n", "") == run("stop", "first")
+    assert "completed" == json.loads(run("stop", done.id, "--now", "--json")[1])["status"]
+
+
+def test_stopping_in_vain_is_a_failure(run, tmp_path, monkeypatch):
+    """A job that goes on although it was asked to stop (on another host, say) is not reported as stopped."""
+    entry = run_folder(tmp_path / "run", "run")
+    tell(entry, status("provisioning"))
+    lock = LauncherLock(entry.run)
+    monkeypatch.setattr(client, "stop", lambda entry, **_: Watcher(entry).refresh())
+    assert (1, f"{entry.id}: provisioning\n", "") == run("stop", "run")
+    os.close(lock._file)
+
+
+def test_logs(run, done):
+    """The last lines, of all or of one rank, in words or as a list; a rank without a log has none."""
+    assert (0, "== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
+    assert (0, "line 4\n", "") == run("logs", "first", "-n", "1", "--rank", "0")
+    assert ["line 3", "line 4"] == json.loads(run("logs", "first", "-n", "2", "--rank", "0", "--json")[1])
+    assert (0, "", "") == run("logs", "first", "--rank", "7")
+    assert (0, "== rank 0 ==\nline 4\n", "") == run("logs", "first", "-f", "-n", "1")
+    code, out, _ = run("logs", "first", "-f", "--json")
+    assert 1 == code
+    assert "--follow" in json.loads(out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "words", [["show", "nobody"], ["logs", "nobody"], ["stop", "nobody"], ["logs", "-f", "nobody"]]
+)
+def test_a_job_that_is_not_there(words, run):
+    """Not found is exit 1, in words and in JSON."""
+    code, out, err = run(*words)
+    assert (1, "") == (code, out)
+    assert err.startswith("job_not_found: there is no job 'nobody'")
+    if "-f" not in words:
+        code, out, _ = run(*words, "--json")
+        assert (1, "job_not_found") == (code, json.loads(out)["error"]["code"])
+
+
+def test_nothing_that_is_printed_holds_a_token(run, tmp_path, monkeypatch):
+    """A token that got into a job's settings or log is stars in every verb."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    entry = run_folder(tmp_path / "run", "run", revision=TOKEN, created_at=LONG_AGO)
+    entry.run.launcher_log.write_text(f"login {TOKEN}\n")
+    tell(entry, step(1, 2, loss=1.0), rank=0)
+    for words in (["show", "run"], ["logs", "run"], ["jobs"], ["stop", "run"]):
+        for form in ([], ["--json"]):
+            code, out, err = run(*words, *form)
+            assert 0 == code
+            assert TOKEN not in out + err
+    assert "login ***" in run("logs", "run")[1]
+
+
+def test_an_error_of_any_verb_holds_no_token(run, monkeypatch):
+    """Words of others that end up in an error are cleaned at the door."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+    def fail(_: str) -> None:
+        raise VeriError("x", f"login {TOKEN}", details={"log_tail": TOKEN})
+
+    monkeypatch.setattr(client, "find", fail)
+    for form in ([], ["--json"]):
+        code, out, err = run("show", "x", *form)
+        assert 1 == code
+        assert "login ***" in out + err
+        assert TOKEN not in out + err
+
+
+# Terminals and pipes
+
+
+class Terminal:
+    """A screen that remembers what was written."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self.text = ""
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_a_line_is_written_over_on_a_terminal_and_never_wraps(monkeypatch):
+    """A line that is wider than the screen would leave its upper half behind at each look."""
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Terminal(is_terminal=True)
+    line = _Line(screen)
+    for text in ("a" * 50, "b", "b"):
+        line.show(text)
+    line.end()
+    assert "\r\x1b[2K" + "a" * 19 + "\r\x1b[2Kb\n" == screen.text
+
+
+def test_in_a_file_a_line_is_whole_and_comes_now_and_then():
+    """A log of a run is not filled with a line for each look."""
+    file = Terminal(is_terminal=False)
+    line = _Line(file)
+    for number in range(100):
+        line.show(f"{number} " + "x" * 300)
+    line.end()
+    assert f"0 {'x' * 300}\n" == file.text
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_is_no_error(unbuffered, tmp_path, monkeypatch):
+    """``veri-jupyter jobs | head -1`` ends quietly, whether Python meets the end while writing or at its own."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    run_folder(tmp_path / "run", "run", created_at=LONG_AGO)
+    command = [sys.executable, "-P", "-m", "kernel_launcher", "jobs", "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (0, b"") == (done.returncode, done.stderr)
+
+
+def test_the_command_is_a_command_without_torch():
+    """As a process of its own: output, exit code, and no torch for a look at the jobs."""
+    code = """
+import sys
+from kernel_launcher.__main__ import main
+sys.exit(main(["jobs", "--json"]) or "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert "[]\n" == done.stdout

@@ -1,0 +1,237 @@
+"""The functions behind the magics: what is asked reaches the engine as it was meant, and comes back as handles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import veri_jupyter
+from kernel_launcher import preflight
+from kernel_launcher.errors import InvalidRequest, JobFailed, JobNotFound, LaunchFailed, VeriError
+from kernel_launcher.launcher import client
+from kernel_launcher.protocol import index
+from tests.kernel.fakes import FakeJob
+from veri_jupyter import api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kernel_launcher.spec import JobSpec
+
+FILE = """
+[model]
+base = "./model"
+[dataset]
+id = "./rows.jsonl"
+[method]
+type = "sft_text"
+lora_rank = 8
+[resources]
+gpu_type = "H100-80GB"
+"""
+
+
+class Asked:
+    """What ``preflight.prepare`` was asked."""
+
+    spec: JobSpec
+    rows: object
+    to_run: bool
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
+    """Stops each request where it leaves the face."""
+    monkeypatch.chdir(tmp_path)
+    seen = Asked()
+
+    def prepare(spec: JobSpec, rows: object = None, *, to_run: bool = True) -> None:
+        seen.spec, seen.rows, seen.to_run = spec, rows, to_run
+        raise InvalidRequest([])
+
+    monkeypatch.setattr(preflight, "prepare", prepare)
+    return seen
+
+
+def refused(call: Callable[..., object], *args: object, **settings: object) -> None:
+    with pytest.raises(InvalidRequest):
+        call(*args, **settings)
+
+
+def test_a_model_and_rows_are_enough(asked: Asked) -> None:
+    """Keyword arguments are settings; rows go along as they are."""
+    rows = [{"prompt": "a", "completion": "b"}]
+    refused(api.train, "./model", rows, lora_rank=8, name="mine", gpus=2)
+    assert asked.rows is rows
+    assert asked.to_run
+    assert (8, "mine", 2) == (asked.spec.method.lora_rank, asked.spec.job.name, asked.spec.resources.gpu_count)
+
+
+def test_data_may_be_a_path(asked: Asked, tmp_path: Path) -> None:
+    """A file in the notebook's folder."""
+    (tmp_path / "rows.jsonl").touch()
+    refused(api.plan, "./model", "rows.jsonl")
+    assert (None, False) == (asked.rows, asked.to_run)
+    assert str(tmp_path / "rows.jsonl") == asked.spec.dataset.id
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, "H100-80GB"), ({"gpu_type": "auto"}, "auto"), ({"gpu_type": "CPU"}, "CPU")],
+)
+def test_a_default_gives_way_to_the_file_and_a_given_value_does_not(
+    asked: Asked, settings: dict[str, Any], expected: str
+) -> None:
+    """``gpu_type="auto"`` on the call beats the file, although it is the default."""
+    refused(api.train, FILE, **settings)
+    assert expected == asked.spec.resources.gpu_type
+
+
+def test_a_setting_given_twice_is_refused_not_lost(asked: Asked) -> None:
+    """``gpus`` and ``gpu_count`` that differ are a conflict."""
+    with pytest.raises(InvalidRequest, match="gpu_count"):
+        api.train("./model", [], gpus=2, gpu_count=4)
+    assert not hasattr(asked, "spec")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        (2, (2, None)),
+        ("2", (2, None)),
+        ([0, 2], (None, (0, 2))),
+        ("0,2", (None, (0, 2))),
+        ("0-3", (None, (0, 1, 2, 3))),
+    ],
+)
+def test_gpus_are_a_number_or_a_list(asked: Asked, gpus: Any, expected: tuple[Any, Any]) -> None:
+    """How many, or which."""
+    refused(api.train, "./model", [], gpus=gpus)
+    assert expected == (asked.spec.resources.gpu_count, asked.spec.resources.gpu_ids)
+
+
+def test_the_verbs_of_the_client_ask_for_the_same(asked: Asked) -> None:
+    """``create`` and ``create_from_config`` are ``train`` under other names."""
+    jobs = veri_jupyter.Client().training_jobs
+    refused(
+        jobs.create,
+        base_model="./model",
+        dataset_id="some/rows",
+        hyperparameters={"lora_rank": 8, "global_batch_size": 64},
+        gpu_type="L4-24GB",
+        gpu_count=4,
+    )
+    assert (8, 64, 4) == (
+        asked.spec.method.lora_rank, asked.spec.method.global_batch_size, asked.spec.resources.gpu_count
+    )  # fmt: skip
+    refused(jobs.create_from_config, FILE, lora_rank=16)
+    assert (16, "H100-80GB") == (asked.spec.method.lora_rank, asked.spec.resources.gpu_type)
+
+
+@pytest.mark.parametrize("call", [lambda: api.train("x", [], after="y"), lambda: api.plan("x", trace=True)])
+def test_what_is_not_here_is_refused_before_anything_is_read(asked: Asked, call: Callable[[], object]) -> None:
+    """Options of a later release are refused by name."""
+    with pytest.raises(VeriError, match="isn't in this release") as caught:
+        call()
+    assert "not_in_release" == caught.value.code
+    assert not hasattr(asked, "spec")
+
+
+@pytest.mark.parametrize("name", ["explore", "compare", "show_data", "rehearse", "doctor"])
+def test_functions_of_a_later_release(name: str) -> None:
+    """Known names are refused, unknown ones are unknown."""
+    with pytest.raises(VeriError, match=f"veri_jupyter.{name} isn't in this release"):
+        getattr(veri_jupyter, name)
+    assert not hasattr(veri_jupyter, f"{name}x")
+
+
+def test_a_launcher_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error shows the end of its log."""
+    monkeypatch.setattr(client, "start", lambda *_, **__: client.Failed("it did not come up", ("a", "No space left")))
+    prepared: Any = type("Prepared", (), {"plan": type("Plan", (), {"describe": list})})
+    with pytest.raises(LaunchFailed, match="No space left"):
+        api.launch(prepared)
+
+
+def test_jobs_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
+    """By status, by method, and after the last one of the page before."""
+    names = ["a", "b", "c"]
+    made = [FakeJob(tmp_path / name, name) for name in names]
+    made[1].status("cancelled")
+    verbs = veri_jupyter.Client().training_jobs
+    ids = [entry.id for entry in index.entries()]
+    assert ids == [job.id for job in veri_jupyter.jobs()]
+    assert [made[1].entry.id] == [job.id for job in veri_jupyter.jobs(status="cancelled")]
+    assert ids[:2] == [job.id for job in verbs.list(limit=2)]
+    assert ids[2:] == [job.id for job in verbs.list(limit=2, after=ids[1])]
+    assert [] == verbs.list(method="dpo")
+    assert 3 == len(verbs.list(method="sft_text"))
+    with pytest.raises(InvalidRequest, match="no such status"):
+        veri_jupyter.jobs(status="done")
+
+
+def test_only_a_job_that_has_ended_is_deleted_and_its_folder_stays(tmp_path: Path) -> None:
+    """Deleting forgets; the model is the user's."""
+    fake = FakeJob(tmp_path / "run", "mine")
+    verbs = veri_jupyter.Client().training_jobs
+    with pytest.raises(InvalidRequest, match="only a job that has ended"):
+        verbs.delete("mine")
+    fake.status("completed")
+    verbs.delete("mine")
+    assert fake.entry.run.spec.exists()
+    with pytest.raises(JobNotFound):
+        verbs.get("mine")
+
+
+def test_metrics_are_cut_to_steps_and_thinned(tmp_path: Path) -> None:
+    """At most so many rows, spread evenly, first and last among them."""
+    fake = FakeJob(tmp_path / "run", "mine")
+    for step in range(1, 101):
+        fake.step(step, 100, tokens_per_second=float(step))
+    job = veri_jupyter.attach("mine")
+    assert {"step": 3, "loss": pytest.approx(3.1), "tokens_per_second": 3.0} == job.metrics()[2]
+    assert [{"step": 7, "tokens_per_second": 7.0}] == job.metrics(["tokens_per_second"], from_step=7, to_step=7)
+    assert [1, 26, 51, 75, 100] == [row["step"] for row in job.metrics(max_points=5)]
+    assert [100] == [row["step"] for row in job.metrics(max_points=1)]
+
+
+def test_a_job_ends_as_it_ends(tmp_path: Path) -> None:
+    """A completed job gives its folder; a stopped one raises; one that goes on runs into the timeout."""
+    fake = FakeJob(tmp_path / "run", "mine")
+    job = veri_jupyter.attach("mine")
+    assert repr(job).startswith("<Job mine-20250101-101010-ab12: ○ provisioning mine")
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0)
+    fake.status("cancelled")
+    with pytest.raises(JobFailed, match="was stopped at step 0") as caught:
+        job.wait()
+    assert ("cancelled", None) == (caught.value.code, caught.value.error)
+    other = FakeJob(tmp_path / "other", "other")
+    other.status("completed")
+    assert tmp_path / "other" / "final" == veri_jupyter.attach("other").final_dir
+
+
+def test_a_run_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    """A file that is missing is an error of ours, with its path."""
+    job = veri_jupyter.Job(FakeJob(tmp_path / "run", "mine").entry)
+    with pytest.raises(VeriError, match=r"plan\.json cannot be read"):
+        _ = job.plan
+
+
+def test_a_sample_that_fails_says_why(tmp_path: Path) -> None:
+    """The message of the other process is the error's."""
+    (tmp_path / "file").touch()
+    with pytest.raises(VeriError, match="file"):
+        api.sample(tmp_path / "file")
+
+
+def test_importing_is_cheap() -> None:
+    """Nothing that the core needs is imported before it is used."""
+    code = "import sys, veri_jupyter, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"pydantic", "psutil", "pyarrow", "platformdirs", "IPython"}.isdisjoint(json.loads(done.stdout))

@@ -1,0 +1,76 @@
+"""The HTML of a summary: safe, accessible, complete without a script."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from kernel_launcher.protocol.index import Entry
+from tests.unit.test_summary import NOW, RUNNING, JobView, Summary, event, status, summary
+from veri_jupyter.monitor import static
+
+HOSTILE = '<script>alert("1")</script>'
+
+
+class Page(HTMLParser):
+    """What a browser would make of it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+        assert [] == self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_all_that_the_text_says_is_in_the_picture() -> None:
+    """Both come from one snapshot: progress, figures, folder, time, how to see it again."""
+    shown = summary(*RUNNING)
+    text = Page(static.card(shown)).text
+    for said in (shown.word, shown.progress, *(value for _, value in shown.figures), *shown.place, shown.seen):
+        assert said in text
+    assert shown.attach in text
+
+
+def test_hostile_text_is_text() -> None:
+    """Names, errors and logs cannot bring markup with them."""
+    entry = Entry(id=HOSTILE, name=HOSTILE, root=HOSTILE, created_at="2025-01-01T10:10:10.000Z", fingerprint="x")
+    failure = event("failure", code=HOSTILE, message=HOSTILE, attribution="customer", log_tail=[HOSTILE, "'\"<b>"])
+    view = JobView().apply_all([status("running"), event("warning", message=HOSTILE), failure, status("failed")])
+    shown = Summary.of(entry, view, NOW)
+    for html in (static.card(shown), static.table([shown])):
+        page = Page(html)
+        assert HOSTILE in page.text
+        assert {"script", "b"}.isdisjoint(tag for tag, _ in page.tags)
+
+
+def test_it_needs_no_script_and_no_network() -> None:
+    """A saved notebook shows it: no script, no handler, no image, no link."""
+    page = Page(static.card(summary(*RUNNING)))
+    assert {tag for tag, _ in page.tags} <= {"div", "span", "strong", "code", "pre"}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_it_can_be_heard() -> None:
+    """A screen reader is told the job and its state, and how far it is."""
+    page = Page(static.card(summary(*RUNNING)))
+    roles = {attributes["role"]: attributes for _, attributes in page.tags if "role" in attributes}
+    assert "Job first: running" == roles["group"]["aria-label"]
+    assert "7" == roles["progressbar"]["aria-valuenow"]
+
+
+def test_colours_follow_the_theme() -> None:
+    """Only the badge, the bar and the edge of a log bring a colour of their own; text takes the page's."""
+    for _, attributes in Page(static.card(summary(*RUNNING))).tags:
+        style = attributes.get("style") or ""
+        assert "color: #" not in style.replace("color: #fff", "").replace("background", "")

@@ -1,0 +1,308 @@
+"""What the machine and a model say of themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernel_launcher.facts import gpu_names, hardware_for, read_model_facts
+from kernel_launcher.facts.machine import Gpu, type_of, visible_gpus
+from kernel_launcher.facts.model import BrokenModelError, read_config, safetensors_shapes, weight_files
+
+# Models on disk
+
+
+def safetensors(tensors: dict[str, list[int]], *, size: int = 2) -> bytes:
+    """A file of zeros in the format, ``size`` bytes a number."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in tensors.items():
+        count = size
+        for length in shape:
+            count *= length
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + count]}
+        end += count
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with a config, and no weights yet."""
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 512}))
+    return tmp_path
+
+
+def test_parameters_are_counted_from_the_headers(model):
+    """Every tensor counts as it is stored, also a tied embedding that is there a second time."""
+    tensors = {
+        "model.embed_tokens.weight": [100, 8],
+        "lm_head.weight": [100, 8],
+        "model.layers.0.self_attn.q_proj.weight": [8, 8],
+        "model.layers.1.self_attn.q_proj.weight": [8, 8],
+        "model.layers.0.self_attn.q_proj.bias": [8],
+        "model.norm.weight": [8],
+    }
+    (model / "model.safetensors").write_bytes(safetensors(tensors))
+    facts = read_model_facts(model)
+    assert 2 * 800 + 2 * 64 + 8 + 8 == facts.param_count
+    assert ("safetensors headers", 512) == (facts.source, facts.max_length)
+    assert 32 == facts.linears["q_proj"]
+    assert 4 * 32 == facts.lora_param_count(4, ["q_proj", "no_such_layer"])
+
+
+def test_shards_are_counted_through_their_index(model):
+    """The files of the index count, each once; others that lie around do not."""
+    (model / "a.safetensors").write_bytes(safetensors({"x.weight": [4, 4], "y.weight": [2]}))
+    (model / "b.safetensors").write_bytes(safetensors({"z.weight": [3, 3]}))
+    (model / "old.safetensors").write_bytes(safetensors({"x.weight": [9, 9]}))
+    index = {"weight_map": {"x.weight": "a.safetensors", "y.weight": "a.safetensors", "z.weight": "b.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert 16 + 2 + 9 == read_model_facts(model).param_count
+
+
+def test_only_headers_are_read(model):
+    """A model of a terabyte is looked at: its weights are a hole in the file here, and are never touched."""
+    text = json.dumps({"w": {"dtype": "F32", "shape": [1 << 38], "data_offsets": [0, 1 << 40]}}).encode()
+    path = model / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + (1 << 40))
+    assert 1 << 38 == read_model_facts(model).param_count
+
+
+HEADER = {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+
+
+def with_header(text: bytes, data: bytes = b"\0\0\0\0", length: int | None = None) -> bytes:
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+BROKEN = {
+    "empty": b"",
+    "shorter than its length field": b"\x02\0\0",
+    "longer header than file": with_header(b"{}", length=1000),
+    "100 GB of header": with_header(b"{}", length=100 * 10**9),
+    "as much header as eight bytes can say": b"\xff" * 8 + b"{}",
+    "no JSON": with_header(b"not json"),
+    "no UTF-8": with_header(b'{"\xff": 1}'),
+    "a list": with_header(b"[]"),
+    "no shape": with_header(json.dumps({"w": {"data_offsets": [0, 4]}}).encode()),
+    "no offsets": with_header(json.dumps({"w": {"shape": [1]}}).encode()),
+    "one offset": with_header(json.dumps({"w": {"shape": [1], "data_offsets": [0]}}).encode()),
+    "infinite shape": with_header(b'{"w": {"shape": [Infinity], "data_offsets": [0, 4]}}'),
+    "shape of text": with_header(b'{"w": {"shape": ["x"], "data_offsets": [0, 4]}}'),
+    "nested too deep": with_header(b"[" * 100_000),
+    "half of the data": with_header(json.dumps(HEADER).encode(), b"\0\0"),
+    "more than the data": with_header(json.dumps(HEADER).encode(), b"\0" * 5),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_named(case, model):
+    """A file that lies about its size or its header is refused by name, whatever is wrong with it."""
+    (model / "model.safetensors").write_bytes(BROKEN[case])
+    with pytest.raises(BrokenModelError, match=r"model\.safetensors"):
+        read_model_facts(model)
+
+
+def test_a_lying_length_costs_no_memory(model):
+    """The length field of a small file says 99 MB: it is held against the file's size before anything is read."""
+    path = model / "model.safetensors"
+    path.write_bytes(with_header(b"{}", length=99 * 10**6))
+    tracemalloc.start()
+    with pytest.raises(BrokenModelError, match=r"says its header has 99,000,000 bytes; the file has 14"):
+        safetensors_shapes(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"weight_map": {"w": "missing.safetensors"}}, r"missing\.safetensors, which is not in"),
+        ({"weight_map": {"w": 5}}, "names 5"),
+        ({"weight_map": ["a"]}, "is not a safetensors index"),
+        ({}, "is not a safetensors index"),
+        ([], "is not a safetensors index"),
+        ("{", "is not a safetensors index"),
+    ],
+)
+def test_an_index_that_does_not_hold_is_refused(index, said, model):
+    """A shard that is missing, or an index that is none, is said before anything starts."""
+    text = index if isinstance(index, str) else json.dumps(index)
+    (model / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(BrokenModelError, match=said):
+        weight_files(model)
+
+
+@pytest.mark.parametrize("config", ["", "[]", "{", "5", "\ufeff[", "[" * 100_000])
+def test_a_config_that_is_none_is_refused(config, tmp_path):
+    """A config.json that is missing, broken or no object is said."""
+    with pytest.raises(BrokenModelError, match=r"has no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(BrokenModelError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({"max_position_embeddings": 2048}, 2048),
+        ({"text_config": {"max_position_embeddings": 4096}}, 4096),
+        ({"max_position_embeddings": "many"}, None),
+        ({"max_position_embeddings": -1}, None),
+        ({"text_config": None}, None),
+        ({}, None),
+    ],
+)
+def test_the_length_limit_is_the_configs(config, limit, model):
+    """The longest sequence is what the config says, also inside a multimodal model's text part."""
+    (model / "config.json").write_text(json.dumps(config))
+    assert limit == read_model_facts(model).max_length
+
+
+def test_what_cannot_be_counted_is_unknown_and_says_so(model):
+    """No safetensors, or quantised ones: unknown is a value. So is a model that is not here yet."""
+    assert (None, "unknown") == (read_model_facts(model).param_count, read_model_facts(model).source)
+    (model / "model.safetensors").write_bytes(safetensors({"w": [2, 2]}))
+    (model / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
+    assert read_model_facts(model).param_count is None
+    assert "unknown until the model is downloaded" == read_model_facts(None).source
+
+
+# Machines
+
+
+class NvmlError(Exception):
+    """What the driver's library raises."""
+
+
+UUIDS = [f"GPU-{number}0000000-aaaa-bbbb-cccc-dddddddddddd" for number in range(3)]
+
+
+def driver(*gpus: tuple[str, int], fails_in: str | None = None) -> Any:
+    """A driver with these GPUs, as pynvml shows it."""
+    closed = []
+
+    def call(name, answer):
+        def ask(*_):
+            if name == fails_in:
+                raise NvmlError
+            return answer(*_)
+
+        return ask
+
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: closed.append(True),
+        "nvmlDeviceGetCount": lambda: len(gpus),
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda index: gpus[index][0],
+        "nvmlDeviceGetUUID": lambda index: UUIDS[index],
+        "nvmlDeviceGetMemoryInfo": lambda index: SimpleNamespace(total=gpus[index][1]),
+    }
+    calls = {name: call(name, answer) for name, answer in answers.items()}
+    return SimpleNamespace(NVMLError=NvmlError, closed=closed, **calls)
+
+
+THREE = driver(("NVIDIA L4", 23_034 << 20), ("NVIDIA H100 80GB HBM3", 81_559 << 20), ("Tesla T4", 15_360 << 20))
+
+
+@pytest.fixture
+def three_gpus(monkeypatch):
+    """A machine with an L4, an H100 and a T4."""
+    monkeypatch.setitem(sys.modules, "pynvml", THREE)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return THREE
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        (None, ["L4", "H100", "T4"]),
+        ("0,1,2", ["L4", "H100", "T4"]),
+        ("2,0", ["T4", "L4"]),
+        (" 1 , 2 ", ["H100", "T4"]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("0,9,1", ["L4"]),
+        ("0,-1,1", ["L4"]),
+        ("0,x,1", ["L4"]),
+        ("1,1", []),
+        (UUIDS[2], ["T4"]),
+        (f"{UUIDS[1]},{UUIDS[0]}", ["H100", "L4"]),
+        ("GPU-2", ["T4"]),
+        ("GPU-", []),
+        ("GPU-9", []),
+        (f"GPU-1,{UUIDS[1]}", []),
+    ],
+)
+def test_gpus_are_those_that_cuda_will_show(visible, names, three_gpus, monkeypatch):
+    """CUDA_VISIBLE_DEVICES chooses and orders: up to the first entry that names none; a repeated one leaves none."""
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert names == [
+        next(word for word in gpu.name.split() if word in ("L4", "H100", "T4")) for gpu in visible_gpus()
+    ]
+
+
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo"])
+def test_a_driver_that_fails_is_no_gpu(call, monkeypatch):
+    """Without a driver, or with a broken one, the machine is a processor; the library is closed again."""
+    broken = driver(("NVIDIA L4", 23_034 << 20), fails_in=call)
+    monkeypatch.setitem(sys.modules, "pynvml", broken)
+    assert [] == visible_gpus()
+    assert (call != "nvmlInit") == bool(broken.closed)
+    hardware = hardware_for("auto")
+    assert hardware is not None
+    assert ("CPU", ()) == (hardware.gpu_type, hardware.gpu_memory_bytes)
+    assert 1 <= hardware.slots == hardware.cores
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "known_as"),
+    [
+        ("NVIDIA L4", 23_034, "L4-24GB"),
+        ("NVIDIA A10G", 23_028, "A10G-24GB"),
+        ("NVIDIA A100-SXM4-80GB", 81_920, "A100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", 40_960, "NVIDIA A100-SXM4-40GB"),
+        ("NVIDIA H100 80GB HBM3", 81_559, "H100-80GB"),
+        ("NVIDIA H100 NVL", 95_830, "NVIDIA H100 NVL"),
+        ("NVIDIA L40S", 46_068, "L40S-48GB"),
+        ("NVIDIA L40", 46_068, "NVIDIA L40"),
+        ("NVIDIA H200", 143_771, "H200-141GB"),
+        ("NVIDIA GeForce RTX 4090", 24_564, "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_gpus_have_the_names_that_people_ask_for(name, mib, known_as):
+    """The catalogue's name where model and memory are the catalogue's, else the driver's."""
+    assert known_as == type_of(Gpu(name, mib << 20))
+
+
+def test_hardware_is_what_is_here_or_what_is_asked_for(three_gpus):
+    """``auto`` is this machine, a catalogue name can be planned for anywhere, anything else is unknown."""
+    here = hardware_for("auto")
+    assert ("L4-24GB", 3) == (here.gpu_type, here.slots)
+    assert 15_360 << 20 == here.memory_per_rank(3)
+    assert here == hardware_for("L4-24GB")
+    assert (80 * 10**9,) * 8 == hardware_for("A100-80GB").gpu_memory_bytes
+    assert hardware_for("CPU").is_cpu
+    assert hardware_for("H100") is None
+    assert {"auto", "CPU", "L4-24GB", "MI300X-192GB"} <= set(gpu_names())
+
+
+def test_bytes_from_an_old_driver_library_are_text(monkeypatch):
+    """Older versions of the library answer in bytes."""
+    old = driver((b"NVIDIA L4", 23_034 << 20))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", old)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [Gpu("NVIDIA L4", 23_034 << 20)] == visible_gpus()

@@ -1,0 +1,436 @@
+"""Starting, finding, watching and stopping a job from outside, with a stand-in for the launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel_launcher.errors import JobNotFound
+from kernel_launcher.launcher import client, watcher
+from kernel_launcher.launcher.client import Failed, Launched, Refused, Reused, Watcher
+from kernel_launcher.launcher.job_object import job_object
+from kernel_launcher.protocol import control, index
+from kernel_launcher.protocol.files import read_json
+from kernel_launcher.protocol.liveness import LauncherLock, find_process, is_alive
+from kernel_launcher.protocol.states import Status
+from tests.unit.toys import ANSWERS, DEAF, complete, interpreter, prepared, run_folder, step, tell
+
+LONG_AGO = "2026-01-01T00:00:00.000Z"
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """Starts jobs on a stand-in launcher; what still runs at the end is killed."""
+    started: list[index.Entry] = []
+
+    def start(then: str = ANSWERS, *, run_dir: Path | None = None, again: bool = False, **settings: object):
+        ready = prepared(python=str(interpreter(tmp_path, then)), **settings)
+        outcome = client.start(ready, base_dir=tmp_path, run_dir=run_dir, again=again)
+        if isinstance(outcome, Launched):
+            started.append(outcome.entry)
+        return outcome
+
+    yield start
+    for entry in started:
+        process = find_process(read_json(entry.run.lock))
+        if process is not None:
+            process.kill()
+
+
+def launcher_of(entry: index.Entry) -> psutil.Process:
+    process = find_process(read_json(entry.run.lock))
+    assert process is not None
+    return process
+
+
+def dead(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+# Start
+
+
+def test_a_job_is_started_beside_the_notebook_and_listed(jobs, tmp_path):
+    """A start returns once the launcher has reported; folder, index and id are where and what one expects."""
+    outcome = jobs(name="first")
+    assert isinstance(outcome, Launched)
+    entry = outcome.entry
+    assert str(tmp_path / "runs" / "first") == entry.root
+    assert [entry] == index.entries()
+    assert Status.PROVISIONING is Watcher(entry).refresh().status
+    stem, day, clock, four = entry.id.rsplit("-", 3)
+    assert ("first", 8, 6, 4) == (stem, len(day), len(clock), len(four))
+    stored = read_json(entry.run.spec)
+    assert entry.id == stored["job"]["id"]
+    assert is_alive(entry.run)
+
+
+def test_a_launcher_is_a_session_of_its_own_with_no_pipe_of_ours(jobs):
+    """It outlives the kernel: another session, nothing inherited for input and output, our variables filtered."""
+    process = launcher_of(jobs(name="first").entry)
+    assert os.getsid(process.pid) != os.getsid(0)
+    targets = [Path(f"/proc/{process.pid}/fd/{number}").resolve() for number in (0, 1, 2)]
+    assert Path("/dev/null") == targets[0]
+    assert "launcher.log" == targets[1].name == targets[2].name
+    assert "" == process.environ()["CUDA_VISIBLE_DEVICES"]
+
+
+def test_running_a_cell_again_finds_the_job_again(jobs, tmp_path):
+    """The same spec and data: re-attached while it runs, shown when it is done; ``again`` starts anew."""
+    first = jobs().entry
+    same = jobs()
+    assert isinstance(same, Reused)
+    assert first == same.entry
+    assert not same.view.status.is_terminal
+    another = jobs(again=True)
+    assert isinstance(another, Launched)
+    assert ("model", "model-2") == (first.name, another.entry.name)
+    assert str(tmp_path / "runs" / "model-2") == another.entry.root
+
+
+def test_a_done_job_is_shown_and_a_failed_one_started_anew(jobs, tmp_path):
+    """Done means that its model is still there; a failed or stopped job is no reason not to try again."""
+    python = str(interpreter(tmp_path, ANSWERS))
+    done = run_folder(tmp_path / "runs" / "model", "model", created_at=LONG_AGO, python=python)
+    complete(done)
+    found = jobs()
+    assert isinstance(found, Reused)
+    assert (done, Status.COMPLETED) == (found.entry, found.view.status)
+    done.run.final.rmdir()
+    anew = jobs()
+    assert isinstance(anew, Launched)
+    assert str(tmp_path / "runs" / "model-2") == anew.entry.root
+
+
+@pytest.mark.parametrize("different", [{"max_steps": 3}, {"digest": "other rows"}, {"base_model": "owner/other"}])
+def test_another_job_is_another_job(different, jobs):
+    """Another setting, other rows or another model is not the job that runs."""
+    first = jobs()
+    second = jobs(**different)
+    assert isinstance(second, Launched)
+    assert first.entry.root != second.entry.root
+
+
+def test_a_name_belongs_to_its_job_while_it_runs(jobs):
+    """Another spec under the name of a running job is refused; once that has ended, the name is free."""
+    first = jobs(name="first").entry
+    refused = jobs(name="first", max_steps=3)
+    assert isinstance(refused, Refused)
+    assert "name" == refused.fault.key
+    assert first.id in refused.fault.reason
+    assert [first] == index.entries()
+    client.stop(first, patience=20)
+    second = jobs(name="first", max_steps=3)
+    assert isinstance(second, Launched)
+    assert "first-2" == Path(second.entry.root).name
+    assert "first" == second.entry.name
+
+
+def test_two_cells_at_once_start_one_job(jobs, tmp_path):
+    """A cell that is run thrice at the same instant starts one job, not three in one folder."""
+    interpreter(tmp_path, ANSWERS)
+    outcomes: list[object] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(jobs())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 == sum(isinstance(outcome, Launched) for outcome in outcomes)
+    assert 2 == sum(isinstance(outcome, Reused) for outcome in outcomes)
+    assert 1 == len(index.entries())
+
+
+def test_a_folder_of_ones_own(jobs, tmp_path, monkeypatch):
+    """``--run-dir`` is the folder of that one job, also when it is relative; run again, the job in it is found."""
+    monkeypatch.chdir(tmp_path)
+    beside = jobs()
+    mine = jobs(run_dir=Path("mine"))
+    assert isinstance(mine, Launched)
+    assert str(tmp_path / "mine") == mine.entry.root
+    again = jobs(run_dir=tmp_path / "mine")
+    assert isinstance(again, Reused)
+    assert mine.entry == again.entry != beside.entry
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(jobs, tmp_path):
+    """A thesis is not overwritten, and no job is entered."""
+    (tmp_path / "thesis.txt").write_text("x")
+    refused = jobs(run_dir=tmp_path)
+    assert isinstance(refused, Refused)
+    assert "is not empty" in refused.fault.reason
+    assert [] == index.entries()
+    assert "x" == (tmp_path / "thesis.txt").read_text()
+
+
+@pytest.mark.parametrize("place", ["a file in the way", "a folder that cannot be made"])
+def test_a_place_that_cannot_be_written_is_refused(place, jobs, tmp_path):
+    """A run folder that cannot be made is a refusal with the reason, not a traceback, and leaves nothing."""
+    (tmp_path / "file").write_text("")
+    where = tmp_path / "file" if place.startswith("a file") else Path("/proc/nothing/here")
+    refused = jobs(run_dir=where)
+    assert isinstance(refused, Refused)
+    assert "cannot be used" in refused.fault.reason
+    assert [] == index.entries()
+
+
+def test_a_launcher_that_ends_at_once_is_a_failure_with_its_words(jobs, tmp_path, monkeypatch):
+    """An interpreter that cannot run our launcher: the end of its log, without secrets, and no job in the list."""
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "aB3" * 11)
+    python = tmp_path / "broken"
+    python.write_text('#!/bin/sh\necho "ModuleNotFoundError: kernel_launcher $HF_TOKEN" >&2\nexit 3\n')
+    python.chmod(0o755)
+    failed = client.start(prepared(python=str(python)), base_dir=tmp_path)
+    assert Failed("the launcher did not come up", ("ModuleNotFoundError: kernel_launcher ***",)) == failed
+    assert [] == index.entries()
+
+
+def test_an_interpreter_that_cannot_be_run_is_a_failure(tmp_path):
+    """A file that the system does not execute is said, and no job is in the list."""
+    (tmp_path / "python").write_text("not a program")
+    (tmp_path / "python").chmod(0o755)
+    failed = client.start(prepared(python=str(tmp_path / "python")), base_dir=tmp_path)
+    assert isinstance(failed, Failed)
+    assert "could not be started" in failed.message
+    assert [] == index.entries()
+
+
+def test_a_launcher_that_never_reports_is_given_up(tmp_path, monkeypatch):
+    """A launcher that says nothing is ended, and is a failure."""
+    monkeypatch.setattr(client, "START_SECONDS", 0.3)
+    silent = tmp_path / "silent"
+    silent.write_text(f"#!{sys.executable} -S\nimport time\ntime.sleep(600)\n")
+    silent.chmod(0o755)
+    assert isinstance(client.start(prepared(python=str(silent)), base_dir=tmp_path), Failed)
+    while any(str(silent) in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
+        time.sleep(0.05)
+
+
+# Find
+
+
+def test_a_job_is_found_by_id_prefix_name_and_last(tmp_path):
+    """However one names it, as long as it is one job."""
+    old = run_folder(tmp_path / "1", "first", created_at="2026-01-01T00:00:00.000Z")
+    new = run_folder(tmp_path / "2", "first", created_at="2026-01-02T00:00:00.000Z")
+    other = run_folder(tmp_path / "3", "firstborn", created_at="2026-01-03T00:00:00.000Z")
+    assert other == client.find("last")
+    assert new == client.find("first")
+    assert old == client.find(old.id)
+    assert old == client.find("first-20260101")
+    with pytest.raises(JobNotFound, match="fits 3 jobs") as caught:
+        client.find("fir")
+    assert old.id in caught.value.hint
+    with pytest.raises(JobNotFound, match="there is no job 'second'") as caught:
+        client.find("second")
+    assert other.id in caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["", "last", "x", "../../etc"])
+def test_where_there_is_no_job_none_is_found(key):
+    """No job at all is said as such."""
+    with pytest.raises(JobNotFound) as caught:
+        client.find(key)
+    assert "None was started." == caught.value.hint
+
+
+# Watch
+
+
+def test_a_job_whose_launcher_was_killed_has_failed(jobs):
+    """kill -9 to the launcher: at the next look the job has failed, with a reason, and its status file says so."""
+    entry = jobs(DEAF).entry
+    tell(entry, step(1, 9, loss=2.0), rank=0)
+    look = Watcher(entry)
+    assert Status.PROVISIONING is look.refresh().status
+    launcher_of(entry).kill()
+    while is_alive(entry.run):
+        time.sleep(0.01)
+    view = look.refresh()
+    assert Status.FAILED is view.status
+    assert view.failure is not None
+    assert ("launcher_lost", "platform") == (view.failure.code, view.failure.attribution)
+    stored = read_json(entry.run.status)
+    assert ("failed", 1, 2.0, "launcher_lost") == (
+        stored["status"],
+        stored["step"],
+        stored["loss"],
+        stored["error"]["code"],
+    )
+    assert stored["completed_at"]
+    later = Watcher(entry).refresh()
+    assert (view.status, view.reason, view.completed_at) == (later.status, later.reason, later.completed_at)
+    assert "failed" == job_object(entry)["status"]
+
+
+def test_ranks_that_a_dead_launcher_left_are_ended(jobs, request):
+    """Whoever looks next cleans up: a rank that still runs without its launcher is ended."""
+    entry = jobs(DEAF).entry
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    request.addfinalizer(child.wait)
+    request.addfinalizer(child.kill)
+    rank = psutil.Process(child.pid)
+    tell(
+        entry,
+        ("process", {"host": read_json(entry.run.lock)["host"], "pid": rank.pid, "pid_created": rank.create_time()}),
+        rank=0,
+    )
+    launcher_of(entry).kill()
+    while is_alive(entry.run):
+        time.sleep(0.01)
+    Watcher(entry).refresh()
+    assert dead(rank)
+
+
+def test_a_start_is_not_taken_for_a_death(tmp_path):
+    """Between the folder and the lock nobody holds anything: a queued job; after a minute, a lost one."""
+    young = run_folder(tmp_path / "young", "young")
+    assert Status.QUEUED is Watcher(young).refresh().status
+    old = run_folder(tmp_path / "old", "old", created_at=LONG_AGO)
+    view = Watcher(old).refresh()
+    assert (Status.FAILED, LONG_AGO) == (view.status, view.completed_at)
+    assert {"status": "failed", "step": 0, "started_at": ""}.items() <= read_json(old.run.status).items()
+    assert "failed" == job_object(old)["status"]
+
+
+def test_the_end_that_only_the_status_file_tells_is_believed(tmp_path):
+    """The disk was full when the last event should have been written: a completed job is not called lost."""
+    entry = run_folder(tmp_path / "run", created_at=LONG_AGO)
+    complete(entry)
+    lines = entry.run.launcher_events.read_text().splitlines(keepends=True)
+    entry.run.launcher_events.write_text("".join(lines[:-1]))
+    view = Watcher(entry).refresh()
+    assert (Status.COMPLETED, "the model is complete", None) == (view.status, view.reason, view.failure)
+    assert "completed" == read_json(entry.run.status)["status"]
+
+
+def test_a_folder_that_cannot_be_written_can_be_looked_at(tmp_path, monkeypatch):
+    """A read-only run of somebody else's, or a full disk: the look says what it found, each time the same."""
+    entry = run_folder(tmp_path / "run", created_at=LONG_AGO)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(watcher, "write_json", full)
+    for _ in range(2):
+        assert Status.FAILED is Watcher(entry).refresh().status
+    assert not entry.run.status.exists()
+
+
+def test_following_ends_with_the_job(jobs):
+    """Each look is handed on; the last one is the end. Waiting may be limited, and the job goes on."""
+    entry = jobs().entry
+    with pytest.raises(TimeoutError, match="it goes on"):
+        client.follow(entry, lambda _: None, timeout=0, every=0.01)
+    looks: list[Status] = []
+    control.send(entry.run, "stop")
+    view = client.follow(entry, lambda view: looks.append(view.status), every=0.01)
+    assert Status.CANCELLED is view.status is looks[-1]
+    assert not any(look.is_terminal for look in looks[:-1])
+
+
+def test_a_log_is_followed_to_its_end(tmp_path):
+    """The last lines, then each new one once it is whole, from every file; the very last also without its end."""
+    entry = run_folder(tmp_path / "run")
+    run = entry.run
+    lock = LauncherLock(run)
+    run.rank(0).root.mkdir(parents=True)
+    run.rank(0).stdout.write_text("old 1\nold 2\n")
+    lines = client.follow_log(entry, rank=0, n=1, every=0.01)
+    assert "old 2" == next(lines)
+    with run.rank(0).stdout.open("a") as file:
+        file.write("new\nhal")
+    assert "new" == next(lines)
+    run.rank(0).stderr.write_text("Traceback")
+    with run.rank(0).stdout.open("a") as file:
+        file.write("f")
+    complete(entry)
+    assert ["half", "Traceback"] == list(lines)
+    assert ["== rank 0 ==", "new", "half", "Traceback"] == client.log_lines(entry, n=3)
+    os.close(lock._file)
+
+
+# Stop
+
+
+def test_a_job_is_asked_to_stop_and_stops(jobs):
+    """A launcher that answers is not touched; its job is cancelled."""
+    entry = jobs().entry
+    process = launcher_of(entry)
+    assert Status.CANCELLED is client.stop(entry, patience=30).status
+    assert [("stop", "seen")] == Watcher(entry).refresh().controls
+    process.wait(timeout=10)
+
+
+def test_a_launcher_that_does_not_answer_is_made_to_end(jobs):
+    """SIGTERM after the request, SIGKILL after that: a job that somebody stopped is cancelled, not lost."""
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + DEAF
+    entry = jobs(deaf).entry
+    process = launcher_of(entry)
+    view = client.stop(entry, patience=0.3)
+    assert Status.CANCELLED is view.status
+    assert view.failure is None
+    assert dead(process)
+    assert "cancelled" == read_json(entry.run.status)["status"]
+
+
+def test_a_full_disk_does_not_keep_a_job_from_being_stopped(jobs):
+    """A request that cannot be written is followed by the signal that needs no disk."""
+    entry = jobs(DEAF).entry
+    process = launcher_of(entry)
+    entry.run.control.rmdir()
+    assert client.stop(entry, patience=5).status.is_terminal
+    assert dead(process)
+
+
+def test_stopping_what_has_ended_changes_nothing(tmp_path):
+    """A completed job stays completed, and no request is left in its folder."""
+    entry = run_folder(tmp_path / "run", created_at=LONG_AGO)
+    complete(entry)
+    assert Status.COMPLETED is client.stop(entry).status
+    assert [] == control.pending(entry.run)
+
+
+# The job as JSON
+
+FIELDS = {
+    "id", "status", "base_model", "method", "hyperparameters", "dataset_id", "output_name", "gpu_requested",
+    "resolved_parallelism", "current_step", "total_steps", "current_loss", "error", "created_at", "started_at",
+    "completed_at", "duration_seconds",
+}  # fmt: skip
+
+
+def test_a_job_object_has_the_contracts_fields(tmp_path):
+    """Every field of the contract and the name, ready for JSON, of a job that is done and of one that never ran."""
+    done = run_folder(tmp_path / "done", "done", created_at=LONG_AGO, max_steps=2)
+    complete(done)
+    found = json.loads(json.dumps(job_object(done)))
+    assert {*FIELDS, "name"} == set(found)
+    assert {
+        "status": "completed",
+        "base_model": "owner/model",
+        "method": "sft_text",
+        "hyperparameters": {"lora_rank": 4, "max_steps": 2},
+        "dataset_id": "/rows.jsonl",
+        "gpu_requested": {"type": "CPU", "count": 2},
+        "current_step": 2,
+        "total_steps": 2,
+        "current_loss": 2.0,
+        "error": None,
+    }.items() <= found.items()
+    assert found["duration_seconds"] >= 0
+    lost = job_object(run_folder(tmp_path / "lost", "lost", created_at=LONG_AGO))
+    assert {*FIELDS, "name"} == set(lost)
+    assert ("failed", None, None, "launcher_lost") == (
+        lost["status"],
+        lost["started_at"],
+        lost["duration_seconds"],
+        lost["error"]["code"],
+    )

@@ -1,0 +1,103 @@
+"""The line of a magic: what it means, and that it is never evaluated."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from veri_jupyter import api, magics, options
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the line asked of ``api.prepare``."""
+    seen: dict[str, Any] = {}
+
+    def prepare(source: Any, data: Any, settings: Any, *, overrides: Any, to_run: bool) -> Any:
+        seen.update(source=source, data=data, settings=settings, overrides=overrides, to_run=to_run)
+        return SimpleNamespace(plan=SimpleNamespace(describe=list))
+
+    monkeypatch.setattr(api, "prepare", prepare)
+    return seen
+
+
+def plan(line: str, cell: str = "", **variables: Any) -> dict[str, Any]:
+    shell = SimpleNamespace(user_ns=variables)
+    parsed = options.PLAN.parse_line(line)
+    assert parsed is not None
+    magics.plan(shell, parsed, cell)
+    return shell.user_ns
+
+
+def test_the_line_becomes_settings_and_set_beats_them(asked: dict[str, Any]) -> None:
+    """Options are settings, --set pairs are overrides, read as TOML where they are TOML."""
+    rows = [{"text": "a"}]
+    after = plan("job.toml --gpus 0,2 --gpu-type CPU --data df --set lora_rank=8 --set 'a=[\"b\"]' -o p", df=rows)
+    assert "job.toml" == asked["source"]
+    assert asked["data"] is rows
+    assert {"job.name": None, "resources.gpu_type": "CPU", "resources.gpu_ids": [0, 2]} == asked["settings"]
+    assert {"lora_rank": 8, "a": ["b"]} == asked["overrides"]
+    assert after["p"].describe() == []
+
+
+def test_the_cell_is_the_source(asked: dict[str, Any]) -> None:
+    """The body goes along as it is; a body of blanks is none."""
+    plan("", "[model]\nbase = 'x'\n")
+    assert "[model]\nbase = 'x'\n" == asked["source"]
+    plan("./model", "\n  \n")
+    assert "./model" == asked["source"]
+
+
+def test_both_a_file_and_a_cell_are_refused(asked: dict[str, Any]) -> None:
+    """Which one wins would be a guess."""
+    with pytest.raises(UsageError, match="not both"):
+        plan("job.toml", "[model]\nbase = 'x'\n")
+    assert {} == asked
+
+
+def test_text_on_the_line_is_never_evaluated(asked: dict[str, Any]) -> None:
+    """Code stays text."""
+    plan("x --set 'name=__import__(\"os\").getcwd()'")
+    assert {"name": '__import__("os").getcwd()'} == asked["overrides"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--gpu 2", "there is no --gpu. Did you mean --gpus?"),
+        ("--xyz", "It takes --help, --gpus"),
+        ("--display fancy", "invalid choice: 'fancy'"),
+        ("--display widget", "the widget isn't in this release"),
+        ("-o 1x", "'1x' is no name for a variable"),
+        ("-o class", "'class' is no name for a variable"),
+        ("--gpus", "expected one argument"),
+        ("'open", "No closing quotation"),
+    ],
+)
+def test_a_mistake_is_a_usage_error_itself(line: str, said: str) -> None:
+    """Not a subclass of it: IPython prints a traceback for those."""
+    with pytest.raises(UsageError) as caught:
+        options.TRAIN.parse_line(line)
+    assert UsageError is caught.type
+    assert said in str(caught.value)
+
+
+def test_help_is_printed_whatever_else_stands_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help asks for nothing else."""
+    assert options.LOGS.parse_line("--help --rank x") is None
+    assert "usage: %veri_logs" in capsys.readouterr().out
+
+
+def test_the_options_are_those_of_the_contract() -> None:
+    """Each magic takes these, and no other."""
+    job = ["--help", "--gpus", "--gpu-type", "--data", "--set", "-o"]
+    train = ["--name", "--dry-run", "--wait", "--again", "--after", "--display"]
+    assert [*job, *train] == options.TRAIN.flags()
+    assert job == options.PLAN.flags()
+    assert ["--help", "-n", "--rank"] == options.LOGS.flags()
+    assert ["--help", "--now"] == options.STOP.flags()
+    assert Namespace(help=False, id="last") == options.ATTACH.parse_line("last")

@@ -1,0 +1,114 @@
+"""The base model: what is refused before it is trained, and what is decided about it."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernel_launcher.spec.fields import Method
+from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer, weight_dtype
+from kernel_launcher.worker.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Sample
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def base(tmp_path: Path, sample: Sample) -> Base:
+    """A copy of the tiny model, to break."""
+    folder = tmp_path / "model"
+    shutil.copytree(sample.tiny, folder)
+    return Base(name=str(folder), revision=None, folder=folder, trust_remote_code=False)
+
+
+def job(base: str) -> Any:
+    """As much of an assignment as finding a folder needs."""
+    model = SimpleNamespace(base=base, revision=None, trust_remote_code=False)
+    return SimpleNamespace(spec=SimpleNamespace(model=model), rank=SimpleNamespace(is_first=True))
+
+
+def cpu() -> Any:
+    import torch
+
+    return torch.device("cpu")
+
+
+def test_a_model_that_lacks_weights_is_refused(base: Base) -> None:
+    """transformers would start them at random and train on."""
+    from safetensors.torch import load_file, save_file
+
+    path = base.folder / "model.safetensors"
+    weights = load_file(path)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"lacks 1 weights .* model.layers.1.mlp.up_proj.weight"):
+        load_model(base, Method(), cpu())
+
+
+def test_a_truncated_file_is_named_with_both_sizes(base: Base) -> None:
+    """Before anything is loaded."""
+    path = base.folder / "model.safetensors"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size - 1000)
+    with pytest.raises(ModelLoadError, match=f"{size:,} bytes and has {size - 1000:,}"):
+        Base.find(job(str(base.folder)), reporter=None)  # type: ignore[arg-type]
+
+
+def test_a_path_is_never_asked_of_the_hub(tmp_path: Path) -> None:
+    """A folder that has gone since the job was checked is a missing folder."""
+    with pytest.raises(ModelLoadError, match="there is no folder"):
+        Base.find(job(str(tmp_path / "gone")), reporter=None)  # type: ignore[arg-type]
+
+
+def test_a_missing_tokenizer_is_the_models_fault(base: Base) -> None:
+    """transformers would make one without tokens, and every row would be empty."""
+    for path in base.folder.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(ModelLoadError, match="has no tokenizer"):
+        load_tokenizer(base)
+
+
+@pytest.mark.parametrize(
+    ("expected", "precision", "lora_rank"),
+    [
+        ("bfloat16", "bf16", None),
+        ("float32", "bf16_mixed", None),
+        ("float32", "fp32", None),
+        ("bfloat16", "bf16", 4),
+        ("bfloat16", "bf16_mixed", 4),
+        ("float32", "fp32", 4),
+    ],
+)
+def test_weights_have_the_format_of_the_precision(expected: str, precision: str, lora_rank: int | None) -> None:
+    """Masters are float32 where all weights are trained; a frozen base needs none."""
+    method = Method.model_validate({"precision": precision, "lora_rank": lora_rank})
+    assert f"torch.{expected}" == str(weight_dtype(method))
+
+
+@pytest.mark.parametrize(
+    ("expected", "pad", "eos", "added"),
+    [
+        ("<own>", "<own>", "</s>", ["<pad>"]),
+        ("<|finetune_right_pad_id|>", None, "</s>", ["<|finetune_right_pad_id|>", "</s>"]),
+        ("</s>", None, "</s>", ["</s>", "<s>"]),
+        ("<|endoftext|>", None, "<|endoftext|>", ["<|endoftext|>"]),
+    ],
+)
+def test_padding_takes_a_token_that_the_model_has(expected: str, pad: str | None, eos: str, added: list[str]) -> None:
+    """Its own, one kept for it, or else the end token; never a new one."""
+    tokenizer = SimpleNamespace(pad_token=pad, eos_token=eos, get_added_vocab=lambda: dict.fromkeys(added, 0))
+    assert expected == choose_pad_token(tokenizer)
+
+
+def test_a_tokenizer_without_any_such_token_is_refused() -> None:
+    """Rows of different lengths could not be put together."""
+    with pytest.raises(ModelLoadError, match="neither a pad token nor an end token"):
+        choose_pad_token(SimpleNamespace(pad_token=None, eos_token=None, get_added_vocab=dict))

@@ -1,0 +1,126 @@
+"""The rows of a job on their way into the trainer."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernel_launcher.errors import InvalidRequest
+from kernel_launcher.protocol.paths import RunDir
+from kernel_launcher.spec.fields import Dataset as DatasetSection
+from kernel_launcher.spec.fields import Method
+from kernel_launcher.worker.errors import DataError, ModelLoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernel_launcher.worker.assignment import Assignment
+    from tests.conftest import Sample
+
+pytestmark = pytest.mark.torch
+
+
+class Listener:
+    """Stands for the reporter."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.lines: list[str] = []
+        self.warn = self.warnings.append
+        self.say = self.lines.append
+
+
+@pytest.fixture(scope="module")
+def tokenizer(sample: Sample) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(sample.tiny)
+
+
+def job(root: Path, *, path: Path | None = None, hub_id: str | None = None, max_length: int = 64) -> Assignment:
+    """As much of an assignment as the rows need."""
+    run = RunDir(root / "run")
+    run.create()
+    return SimpleNamespace(  # type: ignore[return-value]
+        run=run,
+        rank=SimpleNamespace(attempt=0),
+        spec=SimpleNamespace(dataset=DatasetSection()),
+        plan=SimpleNamespace(method=Method(max_seq_length=max_length)),
+        data=SimpleNamespace(path=str(path) if path else None, id=hub_id),
+    )
+
+
+def prepare(assignment: Assignment, tokenizer: Any) -> Listener:
+    from kernel_launcher.worker.rows import prepare_rows
+
+    listener = Listener()
+    prepare_rows(assignment, tokenizer, listener)  # type: ignore[arg-type]
+    return listener
+
+
+def chat(question: str, answer: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+def test_rows_that_lose_something_are_counted_in_a_warning(tmp_path: Path, tokenizer: Any) -> None:
+    """Cut, and left out because the cut took the whole answer; the others are trained as they are."""
+    rows = [chat("a", "b"), chat("a", "long " * 100), chat("long " * 100, "b")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assignment = job(tmp_path, path=path)
+    cut, left_out = prepare(assignment, tokenizer).warnings
+    assert cut.startswith("1 of 3 rows are longer than max_seq_length = 64")
+    assert left_out.startswith("1 of 3 rows are left out")
+    assert "(first: 3)" in left_out
+
+    from kernel_launcher.worker.rows import open_rows
+
+    assert 2 == len(open_rows(assignment, vocabulary=49152))
+
+
+def test_a_tokenizer_that_knows_more_than_the_model_is_refused(tmp_path: Path, tokenizer: Any) -> None:
+    """On a GPU it would be an assertion in a kernel, somewhere in the first step."""
+    from kernel_launcher.worker.rows import open_rows
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(chat("a", "b")))
+    assignment = job(tmp_path, path=path)
+    prepare(assignment, tokenizer)
+    with pytest.raises(ModelLoadError, match=r"wrote token \d+, and the model knows 10 tokens only"):
+        open_rows(assignment, vocabulary=10)
+
+
+def test_rows_come_from_the_hub_by_split(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbered from 1, as in a file."""
+    import datasets
+
+    asked: list[Any] = []
+    rows = [chat("a", "b"), {"messages": None}]
+
+    def load_dataset(name: str, split: str) -> Any:
+        asked.append((name, split))
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(InvalidRequest, match="row 2"):
+        prepare(job(tmp_path, hub_id="team/rows"), tokenizer)
+    assert [("team/rows", "train")] == asked
+
+
+def test_what_the_hub_does_not_give_is_told_with_its_reason(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And without the token."""
+    import datasets
+
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+
+    def load_dataset(name: str, split: str) -> Any:
+        raise ValueError("no access with hf_abcdefghijklmnop")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(DataError, match=r"'train' of team/rows cannot be had .* no access with \*\*\*"):
+        prepare(job(tmp_path, hub_id="team/rows"), tokenizer)
