@@ -29,6 +29,11 @@ class RankDir:
         return self.root / "stderr.log"
 
     @property
+    def stacks(self) -> Path:
+        """The stacks of all threads, added at each SIGUSR1."""
+        return self.root / "stacks.log"
+
+    @property
     def failure(self) -> Path:
         return self.root / "failure.json"
 

@@ -43,6 +43,9 @@ def _method(spec: JobSpec) -> Iterator[Fault]:
     if spec.method.warmup_steps and spec.method.warmup_ratio:
         reason = "warmup_steps and warmup_ratio both set the warm-up."
         yield Fault("method.warmup_ratio", repr(spec.method.warmup_ratio), reason, "Keep one of them.")
+    if spec.method.lr_scheduler_type == "constant" and (spec.method.warmup_steps or spec.method.warmup_ratio):
+        fix = 'Use "constant_with_warmup", or leave the warm-up out.'
+        yield Fault("method.lr_scheduler_type", "'constant'", "a constant rate has no warm-up.", fix)
 
 
 def _layout(spec: JobSpec) -> Iterator[Fault]:

@@ -58,7 +58,7 @@ def _leave(record: RankRecord, folder: RankDir) -> None:
 def _show_stacks_on_request(folder: RankDir) -> None:
     """Leave the stacks of all threads in a file on SIGUSR1, and on standard error in a crash."""
     faulthandler.enable()
-    stacks = os.open(folder.root / "stacks.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    stacks = os.open(folder.stacks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
 
 

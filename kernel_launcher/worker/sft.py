@@ -70,7 +70,7 @@ def make_trainer(
         peft_config=adapter,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(StepReporter(trainer, reporter))
+    trainer.add_callback(StepReporter(trainer.tokens, trainer.own_losses, reporter))
     return trainer
 
 

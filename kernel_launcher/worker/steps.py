@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kernel_launcher.worker.reporter import Reporter
-    from kernel_launcher.worker.sft import Trainer
 
 
 class TokenCount:
@@ -55,8 +54,9 @@ class StepReporter(TrainerCallback):
     step.
     """
 
-    def __init__(self, trainer: Trainer, reporter: Reporter) -> None:
-        self._trainer = trainer
+    def __init__(self, tokens: TokenCount, own_losses: list[torch.Tensor], reporter: Reporter) -> None:
+        self._tokens = tokens
+        self._own_losses = own_losses
         self._reporter = reporter
         self._mark = 0.0
 
@@ -79,12 +79,12 @@ class StepReporter(TrainerCallback):
             self._report(state, metrics)
         self._reporter.step = state.global_step
         if bad:
-            raise _not_finite(state.global_step, metrics, bad, self._trainer)
+            raise _not_finite(state.global_step, metrics, bad, self._own_losses)
         if state.global_step == 1:
             self._reporter.enter("train")
 
     def _metrics(self, logs: Mapping[str, float]) -> dict[str, float]:
-        tokens = self._trainer.tokens.end()
+        tokens = self._tokens.end()
         now = time.perf_counter()
         seconds, self._mark = now - self._mark, now
         return {
@@ -93,7 +93,7 @@ class StepReporter(TrainerCallback):
             "grad_norm": logs["grad_norm"],
             "tokens_per_second": tokens / seconds,
             "step_seconds": seconds,
-            "tokens": self._trainer.tokens.total,
+            "tokens": self._tokens.total,
             "epoch": logs["epoch"],
         }
 
@@ -106,10 +106,12 @@ class StepReporter(TrainerCallback):
         )
 
 
-def _not_finite(step: int, metrics: Mapping[str, float], bad: list[str], trainer: Trainer) -> NonFiniteLoss:
+def _not_finite(
+    step: int, metrics: Mapping[str, float], bad: list[str], own_losses: list[torch.Tensor]
+) -> NonFiniteLoss:
     values = ", ".join(f"{name} is {metrics[name]}" for name in bad)
-    own_losses = torch.stack(trainer.own_losses)
-    ranks = [str(rank) for rank, finite in enumerate(_on_all_ranks(own_losses.isfinite().all())) if not finite]
+    finite = _on_all_ranks(torch.stack(own_losses).isfinite().all())
+    ranks = [str(rank) for rank, is_finite in enumerate(finite) if not is_finite]
     where = f", from rank {', '.join(ranks)}" if ranks else ""
     return NonFiniteLoss(
         f"step {step}: {values}{where}.",

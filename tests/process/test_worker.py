@@ -257,7 +257,7 @@ def test_a_rank_shows_its_stacks_when_asked(tmp_path: Path, sample: Sample) -> N
     with started(make_run(tmp_path, sample.tiny, sample.sft, max_steps=100_000)) as ranks:
         ranks.wait_until(lambda: events(ranks.run, 0, "step"))
         ranks.processes[0].send_signal(signal.SIGUSR1)
-        stacks = ranks.run.rank(0).root / "stacks.log"
+        stacks = ranks.run.rank(0).stacks
         ranks.wait_until(lambda: "training_step" in stacks.read_text() or "_run_epoch" in stacks.read_text())
         assert ranks.processes[0].poll() is None
         ranks.processes[0].terminate()

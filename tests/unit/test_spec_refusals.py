@@ -71,6 +71,7 @@ JOBS = {
     "adapter settings without an adapter": f"{BASE}\nlora_alpha = 16",
     "adapter on no layer": f"{BASE}\nlora_rank = 8\nlora_target_modules = []",
     "two warm-ups": f"{BASE}\nwarmup_steps = 5\nwarmup_ratio = 0.1",
+    "a warm-up that a constant rate ignores": f'{BASE}\nwarmup_steps = 5\nlr_scheduler_type = "constant"',
     "GPU named twice": f"{BASE}\ngpu_ids = [0, 0]",
     "no GPU named": f"{BASE}\ngpu_ids = []",
     "list and number of GPUs": f"{BASE}\ngpu_ids = [0, 1]\ngpu_count = 3",

@@ -38,16 +38,15 @@ def run(logs: list[dict[str, float]], *, first_rank: bool = True) -> tuple[Liste
 
     from kernel_launcher.worker.steps import StepReporter, TokenCount
 
-    trainer = SimpleNamespace(tokens=TokenCount(1), own_losses=[])
-    listener = Listener()
-    callback = StepReporter(trainer, listener)  # type: ignore[arg-type]
+    tokens, own_losses, listener = TokenCount(1), [], Listener()
+    callback = StepReporter(tokens, own_losses, listener)  # type: ignore[arg-type]
     state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=first_rank)
     callback.on_train_begin(None, state, None)
     for log in logs:
         if "loss" in log:
             callback.on_step_begin(None, state, None)
-            trainer.tokens.begin([{"attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}] * 2)
-            trainer.own_losses = [torch.tensor(log["loss"])]
+            tokens.begin([{"attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}] * 2)
+            own_losses[:] = [torch.tensor(log["loss"])]
             state.global_step += 1
         callback.on_log(None, state, None, logs=log)
     return listener, state.global_step
