@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.secrets import redact, redacted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -29,11 +31,12 @@ class VeriError(Exception):
     status = 500
 
     def __init__(self, code: str, message: str, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
+        # Here and in Fault, whoever raises it: what a user typed may hold a token.
         self.code = code
-        self.message = message
-        self.hint = hint
-        self.details = dict(details or {})
+        self.message = redact(message)
+        self.hint = redact(hint)
+        self.details: dict[str, Any] = redacted(dict(details or {}))
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message
@@ -64,6 +67,10 @@ class Fault:
     reason: str
     fix: str
     code: str = "invalid_request"
+
+    def __post_init__(self) -> None:
+        for field in ("key", "value", "reason", "fix"):
+            object.__setattr__(self, field, redact(getattr(self, field)))
 
     def __str__(self) -> str:
         given = f" = {self.value}" if self.value else ""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 MASK = "***"
 _SHORTEST = 8  # a shorter value of a secret variable is a word that may stand anywhere
@@ -40,6 +41,17 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def redacted(value: Any) -> Any:
+    """A value of dicts, lists and texts, with every text in it redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redacted(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(item) for item in value]
+    return value
 
 
 def shown(name: str, value: object, limit: int = 120) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import subprocess
 import threading
 import time
@@ -17,7 +18,7 @@ from kernel_launcher.launcher.environment import interpreter, job_environment
 from kernel_launcher.launcher.watcher import START_SECONDS, Watcher, final_status, follow, follow_log, log_lines
 from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.failure import TAIL_LINES
-from kernel_launcher.protocol.files import now, read_json, tail
+from kernel_launcher.protocol.files import now, read_json, readable, tail
 from kernel_launcher.protocol.liveness import find_process
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.protocol.states import Status
@@ -35,6 +36,7 @@ __all__ = [
     "start", "stop",
 ]  # fmt: skip
 
+_LEAST_FREE_BYTES = 1_000_000
 _ELASTIC_SECONDS = 30  # how long the agent waits for ranks that were asked to end, before it makes them
 
 
@@ -95,10 +97,9 @@ def start(
             )
         name = name or _free_name(prepared.default_name)
         run = RunDir(run_dir) if run_dir else _free_folder((base_dir / "runs").absolute(), name)
-        try:
-            run.create()
-        except OSError as error:
-            return Refused(Fault("run_dir", str(run.root), f"cannot be used: {error}.", "Take another folder."))
+        if run.is_taken():
+            return Refused(Fault("run_dir", str(run.root), "is not an empty folder.", "Take another one."))
+        was_there = run.root.is_dir()
         created = now()
         stamp = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
         entry = index.Entry(
@@ -109,12 +110,16 @@ def start(
             fingerprint=fingerprint,
         )
         try:
+            run.create()
             prepared.write(run, job=asdict(entry))
-            index.add(entry)
         except OSError as error:
-            _remove(run)
-            return Refused(Fault("run_dir", str(run.root), f"cannot be written: {error}.", "Free some space."))
-        return _spawn(entry, prepared)
+            _clear(run, was_there=was_there)
+            reason, fix = f"cannot be written: {error.strerror or error}.", "Free some space, or take another folder."
+            return Refused(Fault("run_dir", str(run.root), reason, fix))
+        outcome = _enter_and_spawn(entry, prepared)
+        if not isinstance(outcome, Launched):
+            _clear(run, was_there=was_there)
+        return outcome
 
 
 def find(key: str) -> Entry:
@@ -173,12 +178,23 @@ def stop(entry: Entry, *, now: bool = False, patience: float | None = None) -> J
     return watcher.refresh()
 
 
+def _enter_and_spawn(entry: Entry, prepared: Prepared) -> Launched | Refused | Failed:
+    try:
+        index.add(entry)
+    except OSError as error:
+        reason = f"the index of jobs cannot be written: {error.strerror or error}."
+        return Refused(Fault("VERI_HOME", str(index.home()), reason, "Free some space there, or set VERI_HOME."))
+    outcome = _spawn(entry, prepared)
+    if isinstance(outcome, Failed):
+        index.remove(entry.id)
+    return outcome
+
+
 def _spawn(entry: Entry, prepared: Prepared) -> Launched | Failed:
     run = entry.run
     try:
         process = _launcher(entry, prepared)
     except OSError as error:
-        index.remove(entry.id)
         return Failed(f"the launcher could not be started: {error}", ())
     threading.Thread(target=process.wait, name=f"reap-{entry.id}", daemon=True).start()
     deadline = time.monotonic() + START_SECONDS
@@ -189,8 +205,10 @@ def _spawn(entry: Entry, prepared: Prepared) -> Launched | Failed:
             break
         time.sleep(0.02)
     process.kill()
-    index.remove(entry.id)
-    return Failed("the launcher did not come up", tuple(redact(line) for line in tail(run.launcher_log, TAIL_LINES)))
+    free = shutil.disk_usage(run.root).free
+    why = f": {free:,} bytes are free in {run.root}" if free < _LEAST_FREE_BYTES else ""
+    log = tuple(readable(redact(line)) for line in tail(run.launcher_log, TAIL_LINES))
+    return Failed(f"the launcher did not come up{why}", log)
 
 
 def _launcher(entry: Entry, prepared: Prepared) -> subprocess.Popen[bytes]:
@@ -254,7 +272,10 @@ def _ended(watcher: Watcher, timeout: float) -> bool:
     return False
 
 
-def _remove(run: RunDir) -> None:
-    import shutil
-
-    shutil.rmtree(run.root, ignore_errors=True)
+def _clear(run: RunDir, *, was_there: bool) -> None:
+    """Remove what a start that did not come about has made, and nothing else."""
+    for path in run.root.iterdir() if was_there else [run.root]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 # What ipykernel sets for its own sake; the rest of these would make a rank believe in another launch.
 _KERNELS_OWN = ("MPLBACKEND", "CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "PAGER", "GIT_PAGER")
-_PREFIXES = ("JPY_", "JUPYTER", "PYDEVD_", "TORCHELASTIC_", "TORCH_ELASTIC_", "ACCELERATE_", "FSDP_", "PET_")
+# Accelerate takes a process under mpirun or srun for one of theirs, and waits for the others.
+_MPI = ("PMI_", "PMIX_", "OMPI_", "MV2_", "MPI_")
+_PREFIXES = (*_MPI, "JPY_", "JUPYTER", "PYDEVD_", "TORCHELASTIC_", "TORCH_ELASTIC_", "ACCELERATE_", "FSDP_", "PET_")
 _RANKS_OWN = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
     "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",

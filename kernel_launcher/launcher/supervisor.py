@@ -13,13 +13,14 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher import reap
-from kernel_launcher.launcher.verdict import attribution_of, judge
+from kernel_launcher.launcher.leftovers import clean
+from kernel_launcher.launcher.verdict import attribution_of, judge, left_early
 from kernel_launcher.protocol import control
 from kernel_launcher.protocol.events import EventReader, EventWriter
 from kernel_launcher.protocol.failure import TAIL_LINES, Failure, RankRecord
 from kernel_launcher.protocol.files import now, read_json, write_json
 from kernel_launcher.protocol.fold import JobView
-from kernel_launcher.protocol.liveness import LauncherLock, identity
+from kernel_launcher.protocol.liveness import LauncherLock, find_process, identity
 from kernel_launcher.protocol.logs import rank_log
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.secrets import redact
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 ATTEMPT = 0
 _LOOK_SECONDS = 0.3
 _HEARTBEAT_SECONDS = 5
+_EARLY_SECONDS = 45  # the agent, which ends the ranks that a failed one leaves, takes up to 30 to do so
 _FIRST_STEP_PHASES = ("first_step", "train", "eval", "save", "final")
 
 
@@ -53,6 +55,8 @@ class _Supervisor:
         self._mutex = threading.RLock()
         self._cancelled = False
         self._asked = False
+        self._left_early: int | None = None
+        self._gone_looks = 0
         self._over = threading.Event()
         self._who = identity()
         self._status = Status.QUEUED
@@ -112,11 +116,9 @@ class _Supervisor:
         self._fold()
         if not exits.codes and self._view.artifact and self._run.final.is_dir():
             return None
-        if not exits.codes:
-            message = f"the ranks ended without an error but left no model\n{self._plan_line}"
-            return Failure(
-                code="artifact_invalid", message=message, attribution="platform", log_tail=self._log_tail(0)
-            )
+        early = self._left_early if exits.codes else 0
+        if early is not None and early not in exits.codes:
+            return left_early(early, world_size=self._world_size, plan_line=self._plan_line, log_tail=self._log_tail)
         records = [RankRecord.read(folder.failure) for _, folder in self._run.ranks(ATTEMPT)]
         return judge(
             [record for record in records if record is not None],
@@ -128,6 +130,7 @@ class _Supervisor:
 
     def _end(self, failure: Failure | None) -> Status:
         self._fold()
+        clean(self._run, keep_model=failure is not None and failure.code == "artifact_invalid")
         if failure is None:
             self._set_status(Status.COMPLETED, "the model is complete")
         elif self._cancelled:
@@ -141,15 +144,32 @@ class _Supervisor:
         """Answer requests and keep the status file fresh until the ranks are done."""
         beats = 0.0
         while not self._over.wait(_LOOK_SECONDS):
-            for request in control.pending(self._run):
-                self._answer(request)
-            self._fold()
+            try:
+                for request in control.pending(self._run):
+                    self._answer(request)
+                self._fold()
+            except OSError as error:  # a full disk, a folder that was taken away: look again
+                sys.stderr.write(f"the run folder cannot be looked at: {error}\n")
+            self._end_if_left_early()
             if self._status is Status.CONFIGURING and self._view.phase in _FIRST_STEP_PHASES:
                 self._set_status(Status.RUNNING, "the first step has begun")
             beats += _LOOK_SECONDS
             if beats >= _HEARTBEAT_SECONDS:
                 beats = 0.0
                 self._save_status()
+
+    def _end_if_left_early(self) -> None:
+        """A rank that leaves with exit code 0 before there is a model lets the others wait for ever: end them."""
+        gone = [
+            number for number, rank in self._view.ranks.items() if rank.process and not find_process(rank.process)
+        ]
+        if not gone or self._view.artifact or self._left_early is not None:
+            self._gone_looks = 0
+            return
+        self._gone_looks += 1
+        if self._gone_looks * _LOOK_SECONDS > _EARLY_SECONDS:
+            self._left_early = gone[0]
+            reap.end(reap.rank_processes(self._view), grace_seconds=2)
 
     def _answer(self, request: control.Request) -> None:
         request.path.unlink(missing_ok=True)

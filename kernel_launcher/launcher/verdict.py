@@ -10,7 +10,7 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-from kernel_launcher.protocol.failure import Attribution, Failure, RankRecord
+from kernel_launcher.protocol.failure import EXIT_DISK_FULL, Attribution, Failure, RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +97,11 @@ def _is_peer_error(record: RankRecord) -> bool:
     )
 
 
+def left_early(rank: int, *, world_size: int, plan_line: str, log_tail: Callable[[int], Sequence[str]]) -> Failure:
+    """The failure of a rank that left with exit code 0 while there was no model yet."""
+    return _silent(rank, 0, world_size, plan_line, log_tail)
+
+
 def _recorded(record: RankRecord, code: str, plan_line: str, log_tail: Callable[[int], Sequence[str]]) -> Failure:
     head = _who(record.rank, record.local_rank, record.world_size)
     return Failure(
@@ -119,6 +124,13 @@ def _silent(
         kind, how = "killed_externally", "was killed (SIGKILL) from outside; the system does so when memory runs out"
     elif code < 0:
         kind, how = "killed_externally", f"was ended by signal {-code}"
+    elif code == EXIT_DISK_FULL:
+        kind, how = "disk_full", "found its disk full, and could not even leave its record"
+    elif code == 0:
+        kind, how = (
+            "early_exit",
+            "left with exit code 0 before there was a model (os._exit or the like in your own code?)",
+        )
     else:
         kind, how = "training_error", f"ended with exit code {code} and left no record"
     return Failure(

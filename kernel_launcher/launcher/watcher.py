@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher import reap
+from kernel_launcher.launcher.leftovers import clean
 from kernel_launcher.launcher.verdict import attribution_of
 from kernel_launcher.protocol import control
 from kernel_launcher.protocol.events import EventReader
 from kernel_launcher.protocol.failure import TAIL_LINES, Failure
-from kernel_launcher.protocol.files import lines_of, now, read_json, write_json
+from kernel_launcher.protocol.files import lines_of, now, read_json, readable, write_json
 from kernel_launcher.protocol.fold import JobView
 from kernel_launcher.protocol.liveness import is_alive
 from kernel_launcher.protocol.logs import job_log, rank_log
@@ -58,6 +59,7 @@ class Watcher:
         """The launcher is gone without a last event: end what it left, and find out or decide how the job ended."""
         view, run = self._view, self.entry.run
         reap.end(reap.rank_processes(view), grace_seconds=2)
+        clean(run)
         known = final_status(run)
         if known is not None:
             view.status, view.reason = Status(known["status"]), str(known.get("reason") or "")
@@ -126,7 +128,7 @@ def follow_log(entry: Entry, rank: int | None = None, n: int = TAIL_LINES, every
                 block = file.read()
             whole = len(block) if ended else block.rfind(b"\n") + 1
             offsets[path] = offsets.get(path, 0) + whole
-            yield from (redact(line) for line in lines_of(block[:whole]))
+            yield from (readable(redact(line)) for line in lines_of(block[:whole]))
         if ended:
             return
         time.sleep(every)

@@ -11,7 +11,7 @@ from kernel_launcher.errors import Fault
 from kernel_launcher.facts import read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, weight_files
 from kernel_launcher.planner import ModelFacts
-from kernel_launcher.secrets import redact
+from kernel_launcher.secrets import redact, shown
 
 if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
@@ -32,6 +32,9 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
         return ModelFacts(), [_fault(base, "there is no such folder.", fix)]
     if not path.is_dir():
         return ModelFacts(), [_fault(base, "is a file; a model is a folder with config.json.", f"Use {path.parent}.")]
+    if spec.model.revision is not None:
+        reason, fix = "only a model on the hub has revisions; this is a folder.", "Leave it out."
+        return ModelFacts(), [Fault("model.revision", shown("revision", spec.model.revision), reason, fix)]
     try:
         facts = read_model_facts(path)
         if (path / "adapter_config.json").exists():
@@ -65,3 +68,13 @@ def _near(path: Path) -> Path | None:
     except OSError:
         return None
     return max(folders, key=lambda folder: SequenceMatcher(None, folder.name, path.name).ratio(), default=None)
+
+
+def model_stamp(spec: JobSpec) -> str:
+    """What tells one state of a local base model from another; empty for a model on the hub."""
+    base = Path(spec.model.base or "")
+    try:
+        files = sorted(path for path in base.iterdir() if path.is_file())
+        return ";".join(f"{path.name}:{(found := path.stat()).st_size}:{found.st_mtime_ns}" for path in files)
+    except OSError:
+        return ""

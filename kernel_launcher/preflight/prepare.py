@@ -10,7 +10,7 @@ from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.planner import Plan, make_plan
 from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
-from kernel_launcher.preflight.model import check_model
+from kernel_launcher.preflight.model import check_model, model_stamp
 from kernel_launcher.preflight.resources import check_resources
 from kernel_launcher.protocol.files import write_json
 
@@ -28,18 +28,20 @@ class Prepared:
         spec: What was asked.
         plan: What was decided.
         data: What it learns from; None where a plan was asked for without data.
+        model_stamp: Tells this state of a local base model from another.
         snapshot: The rows that came from the notebook, if they did.
     """
 
     spec: JobSpec
     plan: Plan
     data: DataRef | None
+    model_stamp: str = ""
     snapshot: Snapshot | None = field(default=None, repr=False)
 
     @property
     def fingerprint(self) -> str:
         """Two jobs with the same one do the same work."""
-        return self.spec.fingerprint(self.data.digest if self.data else "")
+        return self.spec.fingerprint(f"{self.data.digest if self.data else ''}|{self.model_stamp}")
 
     @property
     def default_name(self) -> str:
@@ -93,4 +95,4 @@ def prepare(
         raise InvalidRequest([*faults, *error.faults]) from None
     if faults:
         raise InvalidRequest(faults)
-    return Prepared(spec=spec, plan=plan, data=data, snapshot=snapshot)
+    return Prepared(spec=spec, plan=plan, data=data, model_stamp=model_stamp(spec), snapshot=snapshot)

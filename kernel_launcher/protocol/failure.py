@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernel_launcher.protocol.files import read_json, write_json
+from kernel_launcher.protocol.files import read_json, readable, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Attribution = Literal["customer", "platform", "pending"]
 TAIL_LINES = 200
+EXIT_DISK_FULL = 74  # of a rank whose disk is so full that it could not even leave its record (EX_IOERR)
+_MOST_HEADLINE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,8 @@ class Failure:
 
     @property
     def headline(self) -> str:
-        """The message's first line."""
-        return self.message.partition("\n")[0]
+        """The message's first line, short enough for a title."""
+        return readable(self.message.partition("\n")[0], _MOST_HEADLINE)
 
     def to_json(self) -> dict[str, Any]:
         """The failure as one JSON object."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+MOST_CHARACTERS = 2_000
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def now() -> str:
@@ -52,6 +57,12 @@ def read_json(path: Path) -> Any | None:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def readable(line: str, most: int = MOST_CHARACTERS) -> str:
+    """A line of somebody's text as it can be shown anywhere: no colours, no control characters, at most so long."""
+    text = _CONTROL.sub("", _ANSI.sub("", line))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def tail(path: Path, lines: int) -> list[str]:

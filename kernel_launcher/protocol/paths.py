@@ -92,6 +92,15 @@ class RunDir:
         """The trained model; present only once it is complete and was read back."""
         return self.root / "final"
 
+    @property
+    def final_scratch(self) -> Path:
+        """The trained model on its way; what cannot be read back stays here."""
+        return self.root / ".final.tmp"
+
+    def unfinished(self) -> list[Path]:
+        """What a killed process has left half-written, besides ``final_scratch``."""
+        return [path for path in self.data.glob(".*") if path.is_file()]
+
     def rank(self, rank: int, attempt: int = 0) -> RankDir:
         """The folder of one rank."""
         return RankDir(self.root / f"attempt_{attempt}" / f"rank_{rank}")
@@ -107,6 +116,15 @@ class RunDir:
         ranks = sorted(self.root.glob("attempt_*/rank_*/events.jsonl"))
         return [path for path in (self.launcher_events, *ranks) if path.exists()]
 
+    def is_taken(self) -> bool:
+        """Whether something else is there: a file, or a folder that is not empty or cannot be looked into."""
+        try:
+            return any(self.root.iterdir())
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+
     def create(self) -> None:
         """Make the folder, for its owner's eyes only.
 
@@ -114,7 +132,7 @@ class RunDir:
             FileExistsError: The folder exists and is not empty.
             OSError: It could not be made.
         """
-        if self.root.exists() and any(self.root.iterdir()):
+        if self.is_taken():
             raise FileExistsError(f"{self.root} exists and is not empty")
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)

@@ -139,7 +139,9 @@ class Method(Section):
     warmup_ratio: Share | None = Field(None, description="Share of the run to the peak learning rate")
     weight_decay: NonNegative = Field(0.0, description="Decoupled weight decay")
     max_grad_norm: NonNegative = Field(1.0, description="Gradient norm is clipped here; 0 never clips")
-    dataloader_num_workers: Natural = Field(0, description="Processes a rank that collate batches ahead")
+    dataloader_num_workers: Annotated[int, Field(ge=0, le=256)] = Field(
+        0, description="Processes a rank that collate batches ahead"
+    )
 
     packing: Annotated[bool, NotYet("packing rows", "Leave it off.")] = Field(
         default=False, description="Several rows in one sequence"

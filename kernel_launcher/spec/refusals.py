@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
-from kernel_launcher.secrets import shown
+from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec.fields import NotYet
 
 if TYPE_CHECKING:
@@ -21,6 +21,13 @@ def refusals(spec: JobSpec) -> list[Fault]:
 
 
 def _missing(spec: JobSpec) -> Iterator[Fault]:
+    name = spec.job.name
+    if name == "last":
+        yield Fault("job.name", "'last'", "means the newest job, whatever it is called.", "Take another name.")
+    if name is not None and redact(name) != name:
+        yield Fault(
+            "job.name", shown("name", name), "looks like a token, and would be a folder.", "Take another name."
+        )
     if spec.model.base is None:
         yield Fault("model.base", "", "no base model.", 'Name a folder or a hub id: base = "./sample/smollm2".')
 

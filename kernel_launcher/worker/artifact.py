@@ -51,7 +51,7 @@ def save_final(
         ArtifactInvalid: What was read back is not what was written; it stays in ``.final.tmp`` for a person to see.
         OSError: It could not be written; nothing is left behind.
     """
-    scratch = run.root / ".final.tmp"
+    scratch = run.final_scratch
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         if method.lora_rank:

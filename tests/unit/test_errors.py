@@ -52,3 +52,21 @@ def test_one_fault_is_the_message_and_several_are_a_list():
     assert "invalid_request" == both.code
     assert ["2 things are wrong with this request:", f"  {ONE}", f"  {TWO}"] == both.message.splitlines()
     assert ["method.lora_rank", "model.base"] == [fault["key"] for fault in both.details["faults"]]
+
+
+def test_no_error_repeats_a_token(monkeypatch):
+    """Whoever raises it, and wherever the token stands: message, hint, details, each part of a fault."""
+    token = "hf_abcdefghijklmnop1234"
+    monkeypatch.setenv("SOME_SECRET", "correct horse battery")
+    error = VeriError("code", f"a {token}", f"b {token}", {"c": [{"d": f"{token} correct horse battery"}]})
+    refusal = InvalidRequest([Fault(f"k.{token}", token, f"no {token}", f"fix {token}")])
+    for text in (
+        str(error),
+        repr(error),
+        str(error.to_json()),
+        str(refusal),
+        str(refusal.to_json()),
+        repr(refusal.faults),
+    ):
+        assert token not in text
+        assert "correct horse" not in text

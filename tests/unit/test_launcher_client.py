@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -165,7 +166,7 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(jobs, tmp_path)
     (tmp_path / "thesis.txt").write_text("x")
     refused = jobs(run_dir=tmp_path)
     assert isinstance(refused, Refused)
-    assert "is not empty" in refused.fault.reason
+    assert "is not an empty folder" in refused.fault.reason
     assert [] == index.entries()
     assert "x" == (tmp_path / "thesis.txt").read_text()
 
@@ -177,7 +178,31 @@ def test_a_place_that_cannot_be_written_is_refused(place, jobs, tmp_path):
     where = tmp_path / "file" if place.startswith("a file") else Path("/proc/nothing/here")
     refused = jobs(run_dir=where)
     assert isinstance(refused, Refused)
-    assert "cannot be used" in refused.fault.reason
+    assert "is not an empty folder" in refused.fault.reason or "cannot be written" in refused.fault.reason
+    assert [] == index.entries()
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+@pytest.mark.parametrize("breaks", ["writing the plan", "the index", "the launcher"])
+def test_a_start_that_comes_to_nothing_leaves_nothing(breaks, was_there, tmp_path, monkeypatch):
+    """A folder that we made is gone; an empty one that was the user's is empty again."""
+    folder = tmp_path / "mine"
+    if was_there:
+        folder.mkdir()
+    asked = prepared()
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if breaks == "writing the plan":
+        monkeypatch.setattr(type(asked), "write", lambda _, run, **__: (run.snapshot.touch(), full()))
+    else:
+        monkeypatch.setattr(*((index, "add") if breaks == "the index" else (client, "_launcher")), full)
+    outcome = client.start(asked, base_dir=tmp_path, run_dir=folder)
+    assert isinstance(outcome, Failed if breaks == "the launcher" else Refused)
+    assert "No space left on device" in str(outcome)
+    assert was_there == folder.exists()
+    assert [] == (list(folder.iterdir()) if was_there else [])
     assert [] == index.entries()
 
 

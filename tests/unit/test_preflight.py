@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -202,3 +203,18 @@ def test_the_same_work_has_the_same_fingerprint(tmp_path):
     assert first == prepare(job(model, name="other"), [dict(row) for row in ROWS]).fingerprint
     assert first != prepare(job(model), [*ROWS, ROWS[0]]).fingerprint
     assert first != prepare(job(model, max_steps=3), ROWS).fingerprint
+
+
+def test_a_base_model_that_was_changed_is_other_work(tmp_path):
+    """Weights that were written anew under the same name are trained anew."""
+    model = model_folder(tmp_path / "model")
+    before = prepare(job(model), ROWS).fingerprint
+    weights = next(model.glob("*.safetensors"))
+    os.utime(weights, ns=(1, 1))
+    assert before != prepare(job(model), ROWS).fingerprint
+
+
+@pytest.mark.parametrize(("setting", "key"), [("revision", "model.revision"), ("split", "dataset.split")])
+def test_a_setting_for_the_hub_is_not_ignored_for_a_folder(setting, key, tmp_path):
+    """A revision or a split of files on this machine would be accepted and mean nothing."""
+    assert key in refusals(job(model_folder(tmp_path / "model"), **{setting: "v2"}), ROWS)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_launcher.errors import VeriError
+from kernel_launcher.launcher.leftovers import clean
 from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.failure import Failure, RankRecord
-from kernel_launcher.protocol.files import lines_of, now, read_json, seconds_between, tail, write_json
+from kernel_launcher.protocol.files import lines_of, now, read_json, readable, seconds_between, tail, write_json
 from kernel_launcher.protocol.logs import job_log, rank_log
 from kernel_launcher.protocol.paths import RunDir
 
@@ -286,3 +287,29 @@ def test_a_failure_is_read_back():
     assert "rank 1 failed" == failure.headline
     for value in (None, [], {}, {"code": "x"}, "x"):
         assert Failure.from_json(value) is None
+
+
+def test_somebodys_text_is_shown_without_its_colours_and_not_at_any_length():
+    """Colours, titles, bells and carriage returns go; tabs and letters of every language stay; the rest is cut."""
+    assert "red\tπ" == readable("\x1b[31mred\x1b[0m\x1b]0;title\x07\t\x07π\r\x00")
+    assert "x" * 9 + "…" == readable("x" * 200, 10)
+
+
+def test_the_headline_of_a_failure_fits_a_line():
+    """An exception's text of any length and kind makes a short first line."""
+    failure = Failure(code="c", message="\x1b[31m" + "y" * 100_000 + "\nplan", attribution="pending")
+    assert 300 == len(failure.headline)
+    assert "\x1b" not in failure.headline
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path, keep):
+    """Half a data file and half a model go; a model that could not be verified may stay; whole files always do."""
+    run = RunDir(tmp_path / "run")
+    run.create()
+    (run.data / ".train.arrow.123").touch()
+    (run.data / "train.arrow").touch()
+    run.final_scratch.mkdir()
+    clean(run, keep_model=keep)
+    assert ["train.arrow"] == [path.name for path in run.data.iterdir()]
+    assert keep == run.final_scratch.exists()

@@ -70,6 +70,8 @@ JOBS = {
     "replicas": f"{BASE}\ndata_parallel_size = 4\ngpu_count = 2",
     "adapter settings without an adapter": f"{BASE}\nlora_alpha = 16",
     "adapter on no layer": f"{BASE}\nlora_rank = 8\nlora_target_modules = []",
+    "a name that means something else": f'{BASE}\nname = "last"',
+    "a name that looks like a token": f'{BASE}\nname = "hf_abcdefghijklmnopqrst"',
     "two warm-ups": f"{BASE}\nwarmup_steps = 5\nwarmup_ratio = 0.1",
     "a warm-up that a constant rate ignores": f'{BASE}\nwarmup_steps = 5\nlr_scheduler_type = "constant"',
     "GPU named twice": f"{BASE}\ngpu_ids = [0, 0]",

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from kernel_launcher.launcher.verdict import ATTRIBUTION, attribution_of, judge
-from kernel_launcher.protocol.failure import Failure, RankRecord
+from kernel_launcher.launcher.verdict import ATTRIBUTION, attribution_of, judge, left_early
+from kernel_launcher.protocol.failure import EXIT_DISK_FULL, Failure, RankRecord
 
 PLAN = "plan: dp=4"
 TERM, KILL, SEGV, ABRT = -signal.SIGTERM, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT
@@ -160,3 +160,22 @@ def test_an_error_on_one_rank_alone_is_its_owners():
     """A record that says one rank is judged as one rank."""
     lone = RankRecord(**{**{f: getattr(OWN, f) for f in OWN.__slots__}, "world_size": 1, "rank": 0})
     assert "customer" == verdict([lone], {0: 1}, world_size=1).attribution
+
+
+@pytest.mark.parametrize(
+    ("exits", "code", "attribution"),
+    [
+        ({1: EXIT_DISK_FULL, 0: -15}, "disk_full", "customer"),
+        ({0: 3}, "training_error", "customer"),
+    ],
+)
+def test_a_rank_that_left_no_record_is_known_by_its_exit(exits, code, attribution):
+    """A disk so full that not even the record fits is still told from an exit that says nothing."""
+    found = judge([], exits, world_size=len(exits), plan_line="plan", log_tail=lambda _: [])
+    assert (code, attribution) == (found.code, found.attribution)
+
+
+def test_a_rank_that_leaves_early_is_no_success():
+    """Exit code 0 without a model is a failure of its own, and the user's to mend."""
+    found = left_early(1, world_size=2, plan_line="plan", log_tail=lambda rank: [f"log {rank}"])
+    assert ("early_exit", "customer", 1, ("log 1",)) == (found.code, found.attribution, found.rank, found.log_tail)
