@@ -30,7 +30,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.benchmarks
 
 lab: $(READY)
-	$(BIN)/jupyter lab notebooks/quickstart.ipynb
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/quickstart.ipynb
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("veri-jupyter needs Python 3.11 or newer: make PYTHON=/path/to/python")'

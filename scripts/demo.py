@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 
 from kernel_launcher.launcher import client
 from kernel_launcher.protocol import index
@@ -30,33 +30,38 @@ def main() -> int:
     outcome: list[BaseException | None] = []
     thread = threading.Thread(target=_execute, args=(run, outcome), daemon=True)
     print(f"running {NOTEBOOKS / 'quickstart.ipynb'}", flush=True)
+    print("first the sample (half a minute, once), then the training", flush=True)
     thread.start()
     _show_progress(since, thread)
     thread.join()
     nbformat.write(notebook, EXECUTED)
-    error = outcome[0] if outcome else None
-    if error is not None:
-        print(f"\nthe notebook failed:\n{error}", file=sys.stderr)
+    if outcome != [None]:
+        print("\nthe notebook failed", *outcome, sep="\n", file=sys.stderr)
         return 1
     _print_answers(notebook)
-    final = next((entry.run.final for entry in index.entries() if entry.run.final.is_dir()), None)
-    print(f"\nthe model:     {final}")
+    print(f"\nthe model:     {_demo_job().run.final}")
     print(f"with outputs:  {EXECUTED}")
     print("open it:       make lab")
     return 0
+
+
+def _demo_job() -> index.Entry:
+    """The newest job that the notebook started."""
+    return next(entry for entry in index.entries() if entry.run.root.parent == NOTEBOOKS / "runs")
 
 
 def _execute(run: NotebookClient, outcome: list[BaseException | None]) -> None:
     try:
         run.execute()
         outcome.append(None)
-    except CellExecutionError as error:
+    except (CellExecutionError, DeadKernelError, TimeoutError) as error:
         outcome.append(error)
 
 
 def _show_progress(since: str, thread: threading.Thread) -> None:
     watchers: dict[str, client.Watcher] = {}
     last = ""
+    said = False
     while thread.is_alive():
         thread.join(timeout=2)
         for entry in index.entries():
@@ -68,13 +73,17 @@ def _show_progress(since: str, thread: threading.Thread) -> None:
             if line != last:
                 print(line, flush=True)
                 last = line
+            if watcher.refresh().status.is_terminal and not said:
+                print("now the answers before and after, from processes of their own", flush=True)
+                said = True
 
 
 def _print_answers(notebook: nbformat.NotebookNode) -> None:
-    last = next((cell for cell in reversed(notebook.cells) if cell.cell_type == "code" and cell.outputs), None)
-    for output in last.outputs if last else []:
-        text = output.get("text") or output.get("data", {}).get("text/plain", "")
-        print(text.rstrip())
+    """What the notebook says at its end: the loss, and the answers before and after."""
+    for cell in [cell for cell in notebook.cells if cell.cell_type == "code"][-2:]:
+        for output in cell.outputs:
+            if output.get("name") == "stdout":
+                print(output["text"].rstrip())
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def start(
         if name and (running := _running(name)):
             reason = f"a job of this name is running ({running.id})."
             return Refused(
-                Fault("name", name, reason, f"Take another name, or stop it: veri-jupyter stop {running.id}")
+                Fault("name", name, reason, "Take another name, or stop that job first.")
             )
         name = name or _free_name(prepared.default_name)
         run = RunDir(run_dir) if run_dir else _free_folder((base_dir / "runs").absolute(), name)

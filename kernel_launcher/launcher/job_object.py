@@ -32,7 +32,7 @@ def job_object(entry: Entry) -> dict[str, Any]:
         "gpu_requested": {"type": resources.get("gpu_type"), "count": resources.get("gpu_count")},
         "resolved_parallelism": plan.get("resolved_parallelism"),
         "current_step": live["step"],
-        "total_steps": live["total_steps"],
+        "total_steps": live["total_steps"] or None,
         "current_loss": live["loss"],
         "error": live["error"],
         "created_at": entry.created_at,

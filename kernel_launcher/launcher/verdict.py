@@ -10,7 +10,7 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-from kernel_launcher.protocol.failure import EXIT_DISK_FULL, Attribution, Failure, RankRecord
+from kernel_launcher.protocol.failure import EXIT_DISK_FULL, SELF_EXPLANATORY, Attribution, Failure, RankRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,10 +103,11 @@ def left_early(rank: int, *, world_size: int, plan_line: str, log_tail: Callable
 
 
 def _recorded(record: RankRecord, code: str, plan_line: str, log_tail: Callable[[int], Sequence[str]]) -> Failure:
-    head = _who(record.rank, record.local_rank, record.world_size)
+    head = f"{_who(record.rank, record.local_rank, record.world_size)} failed: {record.exception}: {record.text}"
+    trace = [] if code in SELF_EXPLANATORY else [record.traceback]
     return Failure(
         code=code,
-        message=f"{head} failed: {record.exception}: {record.text}\n{plan_line}\n{record.traceback}".rstrip(),
+        message="\n".join([head, plan_line, *trace]).rstrip(),
         attribution=attribution_of(code, record.world_size),
         log_tail=tuple(log_tail(record.rank)),
         rank=record.rank,

@@ -168,6 +168,13 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
     }
     if asked.zero_stage == "auto" and ranks > 1:
         default("zero_stage", 0, "every rank holds the whole model (DDP); this release does not shard.")
+    if asked.micro_batch_size is None:
+        default("micro_batch_size", micro, "one row at a time; raise it first when the GPUs are not busy.")
+    if "precision" not in asked.model_fields_set:
+        kept = "a frozen base in bfloat16, the adapter in float32." if asked.lora_rank else "all states in bfloat16."
+        default("precision", asked.precision, kept)
+    if "gradient_checkpointing" not in asked.model_fields_set:
+        default("gradient_checkpointing", True, "a third more compute for most of the activations' memory.")
     if asked.learning_rate is None:
         kind = "a LoRA adapter" if asked.lora_rank else "a full fine-tune"
         decided["learning_rate"] = default("learning_rate", 2e-4 if asked.lora_rank else 2e-5, f"usual for {kind}.")

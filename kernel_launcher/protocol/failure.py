@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 Attribution = Literal["customer", "platform", "pending"]
 TAIL_LINES = 200
 EXIT_DISK_FULL = 74  # of a rank whose disk is so full that it could not even leave its record (EX_IOERR)
+# Failures whose text says what is wrong and what to do: our own frames below it would only hide it.
+SELF_EXPLANATORY = frozenset(
+    {"config_error", "data_error", "dataset_format_incompatible", "disk_full", "empty_labels", "non_finite_loss"}
+)
 _MOST_HEADLINE = 300
 
 

@@ -112,6 +112,10 @@ def test_each_default_is_said_with_its_reason():
     assert {
         "gpu_count": "gpu_count = 4: every L4-24GB here.",
         "zero_stage": "zero_stage = 0: every rank holds the whole model (DDP); this release does not shard.",
+        "micro_batch_size": "micro_batch_size = 1: one row at a time; raise it first when the GPUs are not busy.",
+        "precision": "precision = bf16: a frozen base in bfloat16, the adapter in float32.",
+        "gradient_checkpointing": "gradient_checkpointing = True: a third more compute for most of the activations' "
+        "memory.",
         "learning_rate": "learning_rate = 0.0002: usual for a LoRA adapter.",
         "max_seq_length": "max_seq_length = 1024: longer rows are cut.",
         "num_epochs": "num_epochs = 1.0: one pass over the data.",
@@ -120,6 +124,9 @@ def test_each_default_is_said_with_its_reason():
     } == said
     everything = plan(
         gpu_count=1,
+        micro_batch_size=1,
+        precision="bf16",
+        gradient_checkpointing=True,
         learning_rate=1e-4,
         max_seq_length=512,
         max_steps=30,
