@@ -1,6 +1,6 @@
 """The command line: ``veri-jupyter VERB``. Each verb takes ``--json``: one JSON value on standard output.
 
-Exit codes: 0 done (or detached), 1 failed or refused, 2 usage, 130 stopped by somebody while following.
+Exit codes: 0 done (or detached), 1 failed or refused, 2 usage, 130 interrupted, or stopped while following.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher import __version__
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
@@ -24,11 +24,12 @@ from kernel_launcher.launcher.client import Failed, Refused, Reused
 from kernel_launcher.launcher.job_object import job_object
 from kernel_launcher.preflight import prepare
 from kernel_launcher.protocol import index
+from kernel_launcher.protocol.files import now
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import Summary
 from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec import read_spec
-from kernel_launcher.spec.read import parse_gpus, parse_override
+from kernel_launcher.spec.read import parse_folder, parse_gpus, parse_override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
 
 _NOT_YET = ("resume", "checkpoints", "export", "data", "rehearse", "explain", "doctor")
-_EXIT = {Status.COMPLETED: 0, Status.CANCELLED: 130}
+_INTERRUPTED = 130
+_EXIT = {Status.COMPLETED: 0, Status.CANCELLED: _INTERRUPTED}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,10 +66,21 @@ def _said(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespac
         else:
             print(f"{error.code}: {redact(str(error))}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that repeats no token; what is wrong is often told by repeating what was typed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and exit with 2."""
+        super().error(redact(message))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="veri-jupyter", description="Plan, launch and watch a fine-tune.")
+    parser = _Parser(prog="veri-jupyter", description="Plan, launch and watch a fine-tune.")
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
@@ -134,11 +147,19 @@ _NO_PEAK = {"peak": None, "verdict": None}
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    run_dir = None if arguments.run_dir is None else parse_folder("--run-dir", arguments.run_dir)
     prepared = prepare(_spec(arguments))
     if not arguments.json:
         print("\n".join(prepared.plan.describe()))
-    run_dir = Path(arguments.run_dir).expanduser() if arguments.run_dir else None
-    outcome = client.start(prepared, base_dir=Path.cwd(), run_dir=run_dir, again=arguments.again)
+    began = now()
+    try:
+        outcome = client.start(prepared, base_dir=Path.cwd(), run_dir=run_dir, again=arguments.again)
+    except KeyboardInterrupt:
+        begun = index.added(prepared.fingerprint, since=began)
+        if begun is None:
+            raise
+        _say_left(begun)
+        return 0
     if isinstance(outcome, Refused):
         raise InvalidRequest([outcome.fault])
     if isinstance(outcome, Failed):
@@ -160,7 +181,7 @@ def _follow(entry: Entry, *, as_json: bool) -> int:
         view = client.follow(entry, lambda view: line.show(_summary(entry, view).line()))
     except KeyboardInterrupt:
         line.end()
-        _say_detached(entry)
+        _say_left(entry)
         return 0
     line.end()
     if as_json:
@@ -170,9 +191,9 @@ def _follow(entry: Entry, *, as_json: bool) -> int:
     return _EXIT.get(view.status, 1)
 
 
-def _say_detached(entry: Entry) -> None:
+def _say_left(entry: Entry, what: str = "detached; the job goes on.") -> None:
     lines = (
-        "detached; the job goes on.",
+        what,
         f"  attach: veri-jupyter logs -f {entry.id}",
         f"  stop:   veri-jupyter stop {entry.id}",
     )
@@ -245,14 +266,18 @@ def _logs(arguments: argparse.Namespace) -> int:
         for line in client.follow_log(entry, arguments.rank, arguments.n):
             print(line, flush=True)
     except KeyboardInterrupt:
-        _say_detached(entry)
+        _say_left(entry)
         return 0
     return _EXIT.get(client.Watcher(entry).refresh().status, 1)
 
 
 def _stop(arguments: argparse.Namespace) -> int:
     entry = client.find(arguments.id)
-    view: JobView = client.stop(entry, now=arguments.now)
+    try:
+        view: JobView = client.stop(entry, now=arguments.now)
+    except KeyboardInterrupt:
+        _say_left(entry, "stopping was interrupted before the job had ended.")
+        return _INTERRUPTED
     if arguments.json:
         _print_json(job_object(entry))
     else:

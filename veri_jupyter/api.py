@@ -14,13 +14,14 @@ from kernel_launcher import preflight
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
 from kernel_launcher.launcher import client
 from kernel_launcher.protocol import index
+from kernel_launcher.protocol.files import now
 from kernel_launcher.protocol.states import Status
-from kernel_launcher.secrets import redact
+from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec import read_spec
-from kernel_launcher.spec.read import parse_gpus
-from veri_jupyter import not_yet
+from kernel_launcher.spec.read import parse_folder, parse_gpus
+from veri_jupyter import checks, not_yet
 from veri_jupyter.environment import Frontend, frontend
-from veri_jupyter.job import Job
+from veri_jupyter.job import Detached, Job, detaching
 from veri_jupyter.monitor.show import say
 
 if TYPE_CHECKING:
@@ -118,13 +119,19 @@ def train(
         LaunchFailed: The launcher did not come up.
     """
     refuse_after(after)
+    folder = None if run_dir is None else parse_folder("run_dir", run_dir)
+    again = checks.flag("again", again)
     settings = hyperparameters | _chosen(method, gpu_type, gpus) | {"job.name": name}
-    return launch(prepare(spec_or_model, data, settings), run_dir=run_dir, again=again)
+    return launch(prepare(spec_or_model, data, settings), run_dir=folder, again=again)
 
 
 def jobs(status: str | None = None, limit: int = 20) -> list[Job]:
-    """The newest jobs of this user, newest first; only those of one status, if it is given."""
-    return list(islice(select(index.entries(), status), limit))
+    """The newest jobs of this user, newest first; only those of one status, if it is given.
+
+    Raises:
+        InvalidRequest: There is no such status, or no such number of jobs.
+    """
+    return list(islice(select(index.entries(), status), checks.whole("limit", limit)))
 
 
 def attach(job_id: str) -> Job:
@@ -133,7 +140,7 @@ def attach(job_id: str) -> Job:
     Raises:
         JobNotFound: None, or more than one, fits.
     """
-    return Job(client.find(job_id))
+    return Job(client.find(checks.job_id("job_id", job_id)))
 
 
 def stop(job_id: str, *, now: bool = False) -> Job:
@@ -153,7 +160,8 @@ def sample(directory: str | Path) -> Sample:
     Raises:
         VeriError: A package is missing, or the folder cannot be written.
     """
-    command = [sys.executable, "-P", "-m", "kernel_launcher.samples", os.fspath(directory), "--json"]
+    folder = os.fspath(parse_folder("directory", directory))
+    command = [sys.executable, "-P", "-m", "kernel_launcher.samples", folder, "--json"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -162,7 +170,7 @@ def sample(directory: str | Path) -> Sample:
         last = ""
         try:
             for last in process.stderr:
-                sys.stderr.write(last)
+                sys.stderr.write(redact(last))
             answer = process.stdout.read()
         except KeyboardInterrupt:
             process.kill()
@@ -196,32 +204,42 @@ def prepare(
     return preflight.prepare(spec, rows, to_run=to_run)
 
 
-def launch(prepared: Prepared, *, run_dir: str | Path | None = None, again: bool = False) -> Job:
+def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False) -> Job:
     """Start what was prepared, and in IPython say what was decided and where it runs.
 
     Raises:
         InvalidRequest: The name or the folder is taken.
         LaunchFailed: The launcher did not come up.
+        KeyboardInterrupt: Somebody interrupted; says whether a job was started, and how to see and stop it.
     """
     tell(prepared.plan.describe())
-    folder = Path(run_dir).expanduser() if run_dir else None
-    match client.start(prepared, base_dir=Path.cwd(), run_dir=folder, again=again):
+    match _started(prepared, run_dir, again=again):
         case client.Launched(entry):
-            tell([f"run folder: {entry.root}"])
+            said = []
         case client.Reused(entry, view):
             state = "is done" if view.status.is_terminal else "runs"
-            tell(
-                [
-                    f"run folder: {entry.root}",
-                    f"This job {state} already; nothing was started. To start anew: --again (again=True)",
-                ]
-            )
+            said = [f"This job {state} already; nothing was started. To start anew: --again (again=True)"]
         case client.Refused(fault):
             raise InvalidRequest([fault])
         case client.Failed(message, log_tail):
             lines = "\n".join(f"  {line}" for line in log_tail[-_LOG_LINES:])
             raise LaunchFailed(f"{message}; the end of its log:\n{lines}", log_tail="\n".join(log_tail))
-    return Job(entry)
+    with detaching(entry.id):
+        tell([f"run folder: {entry.root}", *said])
+        return Job(entry)
+
+
+def _started(
+    prepared: Prepared, run_dir: Path | None, *, again: bool
+) -> client.Launched | client.Reused | client.Refused | client.Failed:
+    began = now()
+    try:
+        return client.start(prepared, base_dir=Path.cwd(), run_dir=run_dir, again=again)
+    except KeyboardInterrupt:
+        entry = index.added(prepared.fingerprint, since=began)
+        if entry is None:
+            raise
+        raise Detached(entry.id, "the start was interrupted after the launcher was called; the job goes on") from None
 
 
 def select(entries: Iterable[Entry], status: str | None) -> Iterator[Job]:
@@ -232,8 +250,8 @@ def select(entries: Iterable[Entry], status: str | None) -> Iterator[Job]:
     """
     if status is not None and status not in list(Status):
         known = ", ".join(Status)
-        raise InvalidRequest([Fault("status", repr(status), "no such status.", f"Known are: {known}.")])
-    return (job for job in map(Job, entries) if status in (None, job.status))
+        raise InvalidRequest([Fault("status", shown("status", status), "no such status.", f"Known are: {known}.")])
+    return (job for job in map(Job, entries) if status is None or job.status == status)
 
 
 def refuse_after(after: str | None) -> None:

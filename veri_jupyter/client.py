@@ -9,7 +9,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.launcher.client import find
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.states import Status
-from veri_jupyter import api, not_yet
+from veri_jupyter import api, checks, not_yet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class TrainingJobs:
     ) -> Job:
         """Start a job; ``settings`` and errors are those of ``train``."""
         return api.train(
-            {"hyperparameters": dict(hyperparameters or {})},
+            {"hyperparameters": checks.mapping("hyperparameters", hyperparameters)},
             base_model=base_model,
             dataset_id=dataset_id,
             method=method,
@@ -78,12 +78,14 @@ class TrainingJobs:
             method: Only those that learn this way.
 
         Raises:
+            InvalidRequest: There is no such status, or no such number of jobs.
             JobNotFound: There is no job ``after``.
         """
+        limit = checks.whole("limit", limit)
         entries = index.entries()
         if after is not None:
-            entries = entries[entries.index(find(after)) + 1 :]
-        found = (job for job in api.select(entries, status) if method in (None, job.spec.method.type))
+            entries = entries[entries.index(find(checks.job_id("after", after))) + 1 :]
+        found = (job for job in api.select(entries, status) if method is None or job.spec.method.type == method)
         return list(islice(found, limit))
 
     def cancel(self, job_id: str) -> Job:
@@ -105,7 +107,7 @@ class TrainingJobs:
     def metrics(
         self,
         job_id: str,
-        keys: Iterable[str] | None = None,
+        keys: str | Iterable[str] | None = None,
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int = 500,

@@ -49,6 +49,9 @@ def _offers(shell: Shell, context: CompletionContext) -> tuple[str, Iterable[str
         name, typed = found.groups()
         if name in MAGICS:
             *words, fragment = re.split(r"\s+", typed)
+            if fragment.startswith("--") and "=" in fragment:  # --gpus=2 is --gpus 2
+                option, _, fragment = fragment.partition("=")
+                words.append(option)
             return fragment, _on_line(shell, MAGICS[name][0], words, fragment)
     elif re.match(r"\s*%%veri_(train|plan)\b", context.full_text) and context.cursor_line:
         return _in_toml(context)

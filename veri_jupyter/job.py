@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher.errors import JobFailed, VeriError
 from kernel_launcher.launcher import answers, client
+from kernel_launcher.launcher.watcher import final_status
 from kernel_launcher.planner import Plan
 from kernel_launcher.protocol.events import EventReader
 from kernel_launcher.protocol.files import read_json
+from kernel_launcher.protocol.fold import JobView
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.spec import JobSpec
-from veri_jupyter import not_yet
+from veri_jupyter import checks, not_yet
 from veri_jupyter.monitor import static
-from veri_jupyter.monitor.show import follow, show, summarise
+from veri_jupyter.monitor.show import follow, pump, show, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kernel_launcher.protocol.events import Event
     from kernel_launcher.protocol.failure import Failure
-    from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
     from kernel_launcher.protocol.summary import Summary
 
 
 class Detached(KeyboardInterrupt):
-    """The wait for a job was interrupted; the job goes on."""
+    """A call was interrupted while a job goes on."""
 
-    def __init__(self, job_id: str) -> None:
-        what_now = f"  see it again: %veri_attach {job_id}\n  stop it: %veri_stop {job_id}"
-        super().__init__(f"the wait was interrupted; the job goes on\n{what_now}")
+    def __init__(self, job_id: str, what: str) -> None:
+        super().__init__(f"{what}\n  see it again: %veri_attach {job_id}\n  stop it: %veri_stop {job_id}")
 
     def _render_traceback_(self) -> list[str]:
         return ["Detached", *str(self).splitlines()]
+
+
+@contextmanager
+def detaching(job_id: str, what: str = "the cell was interrupted, not the job") -> Iterator[None]:
+    """Whoever interrupts this is told how to see the job again, and how to stop it.
+
+    Raises:
+        Detached: In the place of any other KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Detached(job_id, what) from None
 
 
 class Job:
@@ -60,7 +75,8 @@ class Job:
     @property
     def status(self) -> str:
         """``queued``, ``provisioning``, ``configuring``, ``running``; ``completed``, ``failed`` or ``cancelled``."""
-        return self._view.status.value
+        ended = final_status(self.entry.run)
+        return str(ended["status"]) if ended else self._view.status.value
 
     @property
     def spec(self) -> JobSpec:
@@ -89,7 +105,7 @@ class Job:
 
     def metrics(
         self,
-        keys: Iterable[str] | None = None,
+        keys: str | Iterable[str] | None = None,
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int = 500,
@@ -97,23 +113,38 @@ class Job:
         """What each optimizer step measured, a row a step; None where a value is missing or was not finite.
 
         Args:
-            keys: Metrics, such as ``loss``; all of them by default.
+            keys: Metrics, such as ``loss``, or one of them; all of them by default.
             from_step: The first step, inclusive.
             to_step: The last step, inclusive.
             max_points: Rows at most, spread evenly; the first and the last step are always among them.
+
+        Raises:
+            InvalidRequest: There is no such metric (before the first step there is no row either), or no such step.
         """
+        from_step = None if from_step is None else checks.whole("from_step", from_step)
+        to_step = None if to_step is None else checks.whole("to_step", to_step)
+        max_points = checks.whole("max_points", max_points)
         view = self._view
+        if not view.steps:
+            return []
+        keys = None if keys is None else checks.metrics(keys, list(view.series))
         low = 0 if from_step is None else bisect_left(view.steps, from_step)
         high = len(view.steps) if to_step is None else bisect_right(view.steps, to_step)
         return _thinned(view.metric_rows(keys)[low:high], max_points)
 
     def logs(self, rank: int | None = None, n: int = 200) -> list[str]:
         """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings."""
-        return client.log_lines(self.entry, rank, n)
+        rank = None if rank is None else checks.whole("rank", rank)
+        return client.log_lines(self.entry, rank, checks.whole("n", n))
 
     def stop(self, *, now: bool = False) -> str:
         """Stop it, wait until it has ended, and say how; ``now`` gives the ranks no time to end by themselves."""
-        return client.stop(self.entry, now=now).status.value
+        now = checks.flag("now", now)
+        with detaching(self.id, "stopping was interrupted before the job had ended"):
+            view = client.stop(self.entry, now=now)
+            if view.status.is_terminal:
+                pump.settle(self.id)
+        return view.status.value
 
     def wait(self, timeout: float | None = None, *, quiet: bool = False) -> None:
         """Wait until it has completed, in sight of its summary. Interrupting the wait leaves the job running.
@@ -127,23 +158,40 @@ class Job:
             TimeoutError: It goes on after ``timeout`` seconds.
             KeyboardInterrupt: The wait was interrupted.
         """
-        try:
-            view = follow(self.entry, timeout, quiet=quiet)
-        except KeyboardInterrupt:
-            raise Detached(self.id) from None
+        timeout = None if timeout is None else checks.amount("timeout", timeout)
+        with detaching(self.id, "the wait was interrupted; the job goes on"):
+            view = follow(self.entry, timeout, quiet=checks.flag("quiet", quiet))
         if view.status is not Status.COMPLETED:
             raise self._failed(view)
 
-    def generate(self, prompts: str | Sequence[Any], *, base: bool = False, **options: Any) -> list[str]:
+    def generate(
+        self,
+        prompts: str | Sequence[Any],
+        *,
+        base: bool = False,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+    ) -> list[str]:
         """Answers to prompts, from a process of its own; waits for the end of the job first.
 
         Args:
-            prompts: Texts, each a user's turn, or lists of messages; one text is one prompt.
+            prompts: A text, which is a user's turn; a chat, which is a list of messages; or a list of these.
             base: Ask the base model, as it was before training.
-            options: ``max_new_tokens``, ``temperature``.
+            max_new_tokens: Tokens of an answer at most.
+            temperature: 0 takes the likeliest token each time.
+
+        Raises:
+            InvalidRequest: There is no such prompt or value.
+            JobFailed: The job failed or was stopped.
         """
+        asked = checks.prompts(prompts)
+        base = checks.flag("base", base)
+        options = {
+            "max_new_tokens": checks.whole("max_new_tokens", max_new_tokens, 1),
+            "temperature": checks.amount("temperature", temperature),
+        }
         self.wait()
-        return answers.generate(self.entry, [prompts] if isinstance(prompts, str) else prompts, base=base, **options)
+        return answers.generate(self.entry, asked, base=base, **options)
 
     @property
     def _view(self) -> JobView:
@@ -153,6 +201,14 @@ class Job:
     def summary(self) -> Summary:
         """The job as of now, in words."""
         return summarise(self.entry, self._view)
+
+    @property
+    def brief(self) -> Summary:
+        """The summary for a list: of a job that has ended the events are not read, so its first loss is not known."""
+        ended = final_status(self.entry.run)
+        if ended is None:
+            return self.summary
+        return replace(summarise(self.entry, JobView.from_status(ended)), first_loss=None)
 
     def _failed(self, view: JobView) -> JobFailed:
         hint = f"See job.error, or %veri_logs {self.id}"
@@ -172,7 +228,7 @@ class Job:
         return hash(self.id)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}: {self.summary.line()}>"
+        return f"<Job {self.id}: {self.brief.line()}>"
 
     def __str__(self) -> str:
         return self.summary.text()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
-
 from veri_jupyter import not_yet, options
+from veri_jupyter.options import mistake
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 def train(shell: Shell, asked: Namespace, cell: str) -> None:
     """``%%veri_train``."""
     from veri_jupyter import api
+    from veri_jupyter.job import detaching
     from veri_jupyter.monitor.show import show
 
     api.refuse_after(asked.after)
@@ -34,11 +34,12 @@ def train(shell: Shell, asked: Namespace, cell: str) -> None:
         _give_plan(shell, asked, prepared)
         return
     job = api.launch(prepared, again=asked.again)
-    # Before the wait: whoever interrupts it, or meets a failure, wants to look at the job.
-    _assign(shell, asked.output, job)
     quiet = asked.display == "none"
-    if not quiet:
-        show(job.entry)
+    with detaching(job.id):
+        # Before the wait: whoever interrupts it, or meets a failure, wants to look at the job.
+        _assign(shell, asked.output, job)
+        if not quiet:
+            show(job.entry)
     if asked.wait:
         job.wait(quiet=quiet)
 
@@ -53,7 +54,7 @@ def jobs(_: Shell, __: Namespace, ___: str) -> None:
     from veri_jupyter import api
     from veri_jupyter.monitor.show import show_all
 
-    show_all([job.summary for job in api.jobs()])
+    show_all([job.brief for job in api.jobs()])
 
 
 def attach(_: Shell, asked: Namespace, __: str) -> None:
@@ -78,7 +79,7 @@ def stop(_: Shell, asked: Namespace, __: str) -> None:
     from veri_jupyter import api
     from veri_jupyter.monitor.show import say
 
-    say([api.stop(asked.id, now=asked.now).summary.line()])
+    say([api.stop(asked.id, now=asked.now).brief.line()])
 
 
 MAGICS: dict[str, tuple[Parser, Run, str]] = {
@@ -118,7 +119,7 @@ def _magic(shell: Shell, parser: Parser, run: Run) -> Magic:
 
 def _refused(name: str, hint: str) -> Magic:
     def magic(_: str, __: str = "") -> None:
-        raise UsageError(f"%{name} isn't in this release. {hint}".rstrip())
+        raise mistake(f"%{name} isn't in this release. {hint}".rstrip())
 
     magic.__doc__ = "Not in this release."
     return magic
@@ -129,7 +130,7 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
     from veri_jupyter import api
 
     if cell.strip() and asked.file:
-        raise UsageError(f"either FILE or a cell describes the job, not both: leave out {asked.file}, or the cell")
+        raise mistake(f"either FILE or a cell describes the job, not both: leave out {asked.file}, or the cell")
     settings = {"job.name": getattr(asked, "name", None), "resources.gpu_type": asked.gpu_type}
     settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
     overrides = dict(parse_override(pair) for pair in asked.set)
@@ -151,7 +152,7 @@ def _variable(shell: Shell, name: str | None) -> Any:
     if name not in known:
         near = get_close_matches(name, [other for other in known if not other.startswith("_")], n=3)
         guess = f"Did you mean {' or '.join(near)}?" if near else "Run the cell that makes it first."
-        raise UsageError(f"--data {name}: there is no such variable. {guess}")
+        raise mistake(f"--data {name}: there is no such variable. {guess}")
     return known[name]
 
 

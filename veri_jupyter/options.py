@@ -10,7 +10,14 @@ from typing import NoReturn
 
 from IPython.core.error import UsageError
 
+from kernel_launcher.secrets import redact
+
 DISPLAYS = ("auto", "static", "none")
+
+
+def mistake(text: str) -> UsageError:
+    """The error of a line that is not understood; what was typed may be a token."""
+    return UsageError(redact(text))
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,15 +36,16 @@ class Parser(argparse.ArgumentParser):
         try:
             words = shlex.split(line)
         except ValueError as error:
-            raise UsageError(f"{self.prog}: {error}: {line}") from None
+            raise mistake(f"{self.prog}: {error}: {line}") from None
         if "--help" in words:
             self.print_help()
             return None
         options, unknown = self.parse_known_args(words)
         if unknown:
-            near = get_close_matches(unknown[0], self.flags(), n=1)
+            name = unknown[0].partition("=")[0]
+            near = get_close_matches(name, self.flags(), n=1)
             guess = f"Did you mean {near[0]}?" if near else "It takes " + ", ".join(self.flags())
-            raise UsageError(f"{self.prog}: there is no {unknown[0]}. {guess}")
+            raise mistake(f"{self.prog}: there is no {name}. {guess}")
         return options
 
     def flags(self) -> list[str]:
@@ -51,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong."""
-        raise UsageError(f"{self.prog}: {message}. See {self.prog} --help")
+        raise mistake(f"{self.prog}: {message}. See {self.prog} --help")
 
 
 def _train() -> Parser:
@@ -121,6 +129,6 @@ def _variable(text: str) -> str:
 TRAIN = _train()
 PLAN = _plan()
 JOBS = Parser("%veri_jobs", "List your newest jobs.")
-ATTACH = _one_job("%veri_attach", "Show a job, and keep it current; gives its Job.")
+ATTACH = _one_job("%veri_attach", "Show a job, and keep it current. As a value: veri_jupyter.attach(ID).")
 LOGS = _logs()
 STOP = _stop()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from kernel_launcher.data.examples import Messages
 from kernel_launcher.data.faults import RowFaults, column_names, no_rows, refused, refused_rows
 from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.readers import Broken
@@ -33,6 +34,7 @@ class Report:
         rows_seen: Rows that were looked at.
         complete: Whether these were all.
         formats: How many rows are of each format.
+        chats: How many rows need a chat template.
         faults: The first rows that cannot be used.
         fault_count: How many cannot be used in all.
     """
@@ -41,6 +43,7 @@ class Report:
     rows_seen: int
     complete: bool
     formats: Mapping[str, int]
+    chats: int
     faults: tuple[RowFault, ...]
     fault_count: int
 
@@ -74,10 +77,20 @@ def check_rows(
     reader = RowReader(columns, method)
     faults = RowFaults(reader.needed)
     iterator = iter(rows)
-    formats = Counter(name for _, name, _ in reader.examples(islice(iterator, limit), faults))
-    complete = next(iterator, None) is None
-    seen = formats.total() + faults.count
-    return Report(source, seen, complete, dict(formats.most_common()), tuple(faults.first), faults.count)
+    formats: Counter[str] = Counter()
+    chats = 0
+    for _, name, example in reader.examples(islice(iterator, limit), faults):
+        formats[name] += 1
+        chats += isinstance(example, Messages)
+    return Report(
+        source=source,
+        rows_seen=formats.total() + faults.count,
+        complete=next(iterator, None) is None,
+        formats=dict(formats.most_common()),
+        chats=chats,
+        faults=tuple(faults.first),
+        fault_count=faults.count,
+    )
 
 
 def check_file(path: Path, columns: Columns, method: str) -> Report:

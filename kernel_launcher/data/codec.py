@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kernel_launcher.protocol.files import read_json
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from kernel_launcher.data.examples import Message
 
@@ -44,3 +47,15 @@ class Codec(Protocol):
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text. No special token is added, and the offsets leave out no white space."""
         ...
+
+
+def has_chat_template(base: Path) -> bool:
+    """Whether the tokenizer in a model folder comes with a chat template, told from its files.
+
+    Of the files that transformers knows, ``chat_template.json`` is a multimodal processor's; its tokenizers do not
+    read it.
+    """
+    if (base / "chat_template.jinja").is_file() or any(base.glob("additional_chat_templates/*.jinja")):
+        return True
+    config = read_json(base / "tokenizer_config.json")
+    return isinstance(config, dict) and bool(config.get("chat_template"))

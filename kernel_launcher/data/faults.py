@@ -93,6 +93,12 @@ def refused_rows(source: str, rows_seen: int, first: Sequence[RowFault], count: 
     return refusal
 
 
+def no_chat_template(source: str = "") -> InvalidRequest:
+    """The refusal of chats for a model that cannot write them."""
+    fix = "Use the instruct model of this family, or give prompt and completion, or text."
+    return refused("these rows are chats, and the model has no chat template.", fix, source)
+
+
 def no_rows(source: str) -> InvalidRequest:
     """The refusal of a data set without a row."""
     return refused("it holds no rows.", "Give at least one row to learn from.", source)

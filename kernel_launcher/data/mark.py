@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernel_launcher.data.examples import Message, Messages, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal, brief, refused
+from kernel_launcher.data.faults import DataRefusal, brief, no_chat_template, refused
 
 if TYPE_CHECKING:
     from kernel_launcher.data.codec import Codec
@@ -82,8 +82,7 @@ class Marker:
 
     def _chat(self, example: Messages) -> Marked:
         if not self._codec.chat:
-            fix = "Use the instruct model of this family, or give prompt and completion, or text."
-            raise refused("these rows are chats, and the model has no chat template.", fix)
+            raise no_chat_template()
         turns = example.messages
         whole = self._render(turns)
         if self._loss_on == "all":

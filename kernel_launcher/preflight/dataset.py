@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_launcher.data.check import check_file, check_rows, rows_to_check
+from kernel_launcher.data.codec import has_chat_template
 from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.snapshot import Snapshot, file_digest, take_snapshot
+from kernel_launcher.data.faults import no_chat_template
+from kernel_launcher.data.snapshot import Snapshot, source_digest, take_snapshot
 from kernel_launcher.data.source import HubId, resolve
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from kernel_launcher.data.check import Report
     from kernel_launcher.spec import JobSpec
-
-_READ_WHOLE_BYTES = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +60,31 @@ def check_dataset(
         if rows is not None:
             snapshot = take_snapshot(rows)
             limit = rows_to_check(snapshot.size)
-            check_rows(snapshot.rows(), columns, spec.method.type, limit, "the rows given").raise_if_faulty()
+            _check(check_rows(snapshot.rows(), columns, spec.method.type, limit, "the rows given"), spec)
             return DataRef(kind="snapshot", digest=snapshot.sha256), snapshot, _split_faults(spec)
         source = resolve(given or "", base_dir)
         if isinstance(source, HubId):
             named = hashlib.sha256(f"{source}@{spec.dataset.split}".encode()).hexdigest()
             return DataRef(kind="hub", id=source.id, digest=named), None, []
-        check_file(source, columns, spec.method.type).raise_if_faulty()
-        return DataRef(kind="file", path=str(source), digest=_digest(source)), None, _split_faults(spec)
+        _check(check_file(source, columns, spec.method.type), spec)
+        return DataRef(kind="file", path=str(source), digest=source_digest(source)), None, _split_faults(spec)
     except InvalidRequest as error:
         return None, None, list(error.faults)
+
+
+def _check(report: Report, spec: JobSpec) -> None:
+    report.raise_if_faulty()
+    if report.chats and _lacks_chat_template(spec):
+        raise no_chat_template(report.source)
+
+
+def _lacks_chat_template(spec: JobSpec) -> bool:
+    base = Path(spec.model.base or "")
+    try:
+        # Code that a model ships may bring a template that no file names; a hub id is looked at in the job.
+        return not spec.model.trust_remote_code and base.is_dir() and not has_chat_template(base)
+    except OSError:  # too long a name, or a folder that may not be looked into: a fault of the model, told as such
+        return False
 
 
 def _split_faults(spec: JobSpec) -> list[Fault]:
@@ -85,11 +100,3 @@ def _split_faults(spec: JobSpec) -> list[Fault]:
             "Leave it out, and give a file of the rows that you mean.",
         )
     ]
-
-
-def _digest(path: Path) -> str:
-    """A file's digest; of one too large to read in the cell's two seconds, that of what names its present state."""
-    found = path.stat()
-    if found.st_size <= _READ_WHOLE_BYTES:
-        return file_digest(path)
-    return hashlib.sha256(f"{path}:{found.st_size}:{found.st_mtime_ns}".encode()).hexdigest()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from difflib import SequenceMatcher
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault
 from kernel_launcher.facts import read_model_facts
-from kernel_launcher.facts.model import BrokenModelError, weight_files
+from kernel_launcher.facts.model import BrokenModelError, read_config, weight_files
 from kernel_launcher.planner import ModelFacts
 from kernel_launcher.secrets import redact, shown
 
@@ -47,7 +48,27 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
         return ModelFacts(), [_fault(base, f"{str(error).removeprefix(f'{path} ')}.", "Copy or download it again.")]
     if not any((path / name).exists() for name in _TOKENIZERS):
         return facts, [_fault(base, "has no tokenizer.", "Copy the tokenizer's files, too.")]
+    if not spec.model.trust_remote_code and spec.resources.python is None and _needs_its_code(read_config(path)):
+        reason = f"{redact(base)} is a model of its own kind: transformers cannot load it without the code it brings."
+        fix = f"Look at the Python files in {redact(base)}, and write trust_remote_code = true to let them run."
+        return facts, [Fault("model.trust_remote_code", "false", reason, fix, "model_load_error")]
     return facts, []
+
+
+def _needs_its_code(config: dict[str, Any]) -> bool:
+    """Whether a model brings code, and transformers has no class of its own for it, which it would take unasked.
+
+    Looked up in the source of the transformers that is installed here: to import it takes seconds.
+    """
+    code = config.get("auto_map")
+    if not isinstance(code, dict) or "AutoConfig" not in code:
+        return False
+    found = find_spec("transformers")
+    if found is None or found.origin is None:
+        return False
+    lists = list((Path(found.origin).parent / "models" / "auto").glob("*.py"))
+    name = f'"{config.get("model_type")}"'
+    return bool(lists) and not any(name in path.read_text(encoding="utf-8") for path in lists)
 
 
 def _fault(base: str, reason: str, fix: str) -> Fault:

@@ -16,7 +16,7 @@ from kernel_launcher.protocol.failure import Failure
 from kernel_launcher.protocol.states import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kernel_launcher.protocol.events import Event
 
@@ -112,6 +112,21 @@ class JobView:
             "completed_at": self.completed_at,
             "error": self.failure.to_json() if self.failure else None,
         }
+
+    @classmethod
+    def from_status(cls, status: Mapping[str, Any]) -> JobView:
+        """The state that ``to_status`` gave: of the steps the last, of their metrics its loss."""
+        loss = status.get("loss")
+        return cls(
+            status=Status(status["status"]),
+            reason=str(status.get("reason") or ""),
+            total_steps=int(status.get("total_steps") or 0),
+            steps=array("q", [int(status.get("step") or 0)]),
+            series={} if loss is None else {"loss": array("d", [loss])},
+            failure=Failure.from_json(status.get("error")),
+            started_at=str(status.get("started_at") or ""),
+            completed_at=str(status.get("completed_at") or ""),
+        )
 
     def metric_rows(self, keys: Iterable[str] | None = None) -> list[dict[str, float | int | None]]:
         """One row a step: ``step`` and the metrics, None where a value is missing or was not finite."""

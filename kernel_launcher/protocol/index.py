@@ -61,6 +61,11 @@ def entries() -> list[Entry]:
     return sorted(found, key=lambda entry: (entry.created_at, entry.id), reverse=True)
 
 
+def added(fingerprint: str, since: str) -> Entry | None:
+    """The newest job of this fingerprint, if it was entered at that time or later."""
+    return next((job for job in entries() if job.fingerprint == fingerprint and job.created_at >= since), None)
+
+
 @contextmanager
 def exclusive() -> Iterator[None]:
     """One start at a time for this user, so that two cells cannot both take a name or a folder.

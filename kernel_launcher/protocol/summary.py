@@ -8,15 +8,19 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
+from kernel_launcher.protocol.failure import SELF_EXPLANATORY
+from kernel_launcher.protocol.files import readable
 from kernel_launcher.protocol.states import Status
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     from kernel_launcher.protocol.failure import Failure
     from kernel_launcher.protocol.fold import Download, JobView
     from kernel_launcher.protocol.index import Entry
 
+STEPS_AVERAGED = 5
 TAIL_SHOWN = 12
 QUIET_SECONDS = 30  # ranks report every few seconds; a slow step on a processor takes a few more
 MOST_RANKS_LISTED = 8
@@ -60,8 +64,9 @@ class Summary:
         stopping: Whether it was asked to stop and has not ended yet.
         phase: What rank 0 is doing.
         step: The last optimizer step; ``total_steps`` of them, 0 while that is unknown.
-        first_loss: Loss of the first step; NaN when it was not finite, None before there is one.
-        loss: Loss of the last step, likewise.
+        first_loss: Mean loss of the first five steps (of fewer at the beginning: one batch is no measure); NaN when one
+            was not finite, None while it is not known.
+        loss: Mean loss of the last five steps, likewise.
         tokens_per_second: Over all ranks.
         peak_memory_bytes: Of each rank that has reported, by rank.
         elapsed_seconds: From the cell to the end, or to this look.
@@ -98,6 +103,7 @@ class Summary:
     def of(cls, entry: Entry, view: JobView, now: datetime) -> Summary:
         """The summary of a job as it is in ``view``, at ``now`` (with its time zone)."""
         losses = view.series.get("loss")
+        width = min(STEPS_AVERAGED, len(losses) // 2) or 1 if losses else 1
         over = view.status.is_terminal
         return cls(
             id=entry.id,
@@ -109,8 +115,8 @@ class Summary:
             phase=view.phase,
             step=view.step,
             total_steps=view.total_steps,
-            first_loss=losses[0] if losses else None,
-            loss=losses[-1] if losses else None,
+            first_loss=_mean(losses[:width]) if losses else None,
+            loss=_mean(losses[-width:]) if losses else None,
             tokens_per_second=view.latest("tokens_per_second"),
             peak_memory_bytes=tuple(
                 rank.peak_memory_bytes for _, rank in sorted(view.ranks.items()) if rank.peak_memory_bytes
@@ -165,8 +171,9 @@ class Summary:
     def figures(self) -> list[tuple[str, str]]:
         """What was measured, as label and value; what is not known yet is left out."""
         found = []
-        if self.loss is not None and self.first_loss is not None:
-            found.append(("loss", f"{_loss(self.first_loss)} → {_loss(self.loss)}"))
+        if self.loss is not None:
+            first = "" if self.first_loss is None else f"{_loss(self.first_loss)} → "
+            found.append(("loss", first + _loss(self.loss)))
         if self.tokens_per_second is not None:
             found.append(("tokens/s", f"{self.tokens_per_second:,.0f}"))
         if self.peak_memory_bytes:
@@ -184,12 +191,14 @@ class Summary:
         if self.failure:
             whose = _WHOSE.get(self.failure.attribution, self.failure.attribution)
             found.append(f"{self.failure.code}: {whose}")
-        return found
+        return [readable(line) for line in found]
 
     @property
     def log_tail(self) -> tuple[str, ...]:
         """The last lines of a failed job's log."""
-        return self.failure.log_tail[-TAIL_SHOWN:] if self.failure else ()
+        if self.failure is None or self.failure.code in SELF_EXPLANATORY:
+            return ()
+        return tuple(map(readable, self.failure.log_tail[-TAIL_SHOWN:]))
 
     @property
     def place(self) -> tuple[str, str]:
@@ -206,6 +215,11 @@ class Summary:
         """When this was true; with the day, because it is read in saved notebooks, too."""
         return f"as of {self.as_of:%H:%M:%S} on {self.as_of:%Y-%m-%d}"
 
+    @property
+    def again(self) -> str:
+        """When to use ``attach``: a card in a page that was reloaded is not kept current any more."""
+        return "again" if self.status.is_terminal else "if this stands still"
+
     def line(self) -> str:
         """The job in one line, for following it in a terminal."""
         figures = [f"{label} {value}" for label, value in self.figures if label != "elapsed"]
@@ -218,7 +232,7 @@ class Summary:
             lines.append(" · ".join(f"{label} {value}" for label, value in self.figures))
         lines += [*self.remarks, *(f"| {line}" for line in self.log_tail)]
         label, path = self.place
-        lines += [f"{label}: {path}", f"{self.seen} · again: {again or self.attach}"]
+        lines += [f"{label}: {path}", f"{self.seen} · {self.again}: {again or self.attach}"]
         return "\n  ".join(lines)
 
     def _steps(self) -> str:
@@ -247,13 +261,17 @@ def memory(ranks: Sequence[int]) -> str:
     return ", ".join(size(rank) for rank in ranks)
 
 
+def _mean(values: array[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _loss(value: float) -> str:
     return f"{value:.3f}" if isfinite(value) else "not finite"
 
 
 def _download(file: Download) -> str:
     left = "" if file.seconds_left is None else f", about {duration(file.seconds_left)} left"
-    return f"Downloading {file.file}: {size(file.done_bytes)} of {size(file.total_bytes)}{left}"
+    return f"Downloading {readable(file.file)}: {size(file.done_bytes)} of {size(file.total_bytes)}{left}"
 
 
 def _seconds(start: str, end: str, now: datetime) -> float:

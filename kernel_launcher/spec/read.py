@@ -151,6 +151,21 @@ def parse_gpus(value: int | str | Sequence[int] | None) -> dict[str, Any]:
     return {"gpu_ids": ids}
 
 
+def parse_folder(key: str, value: str | os.PathLike[str]) -> Path:
+    """A folder that somebody names, ``~`` included; it need not exist.
+
+    Raises:
+        InvalidRequest: It is no path.
+    """
+    try:
+        path = Path(value).expanduser()
+        if str(value) and "\0" not in str(value):
+            return path
+    except (TypeError, RuntimeError):  # neither text nor path; no such user
+        pass
+    raise InvalidRequest([Fault(key, shown(key, value), "is no path of a folder.", "Give a path as text.")])
+
+
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if key in SECTIONS and isinstance(value, Mapping):

@@ -7,15 +7,18 @@ import os
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_launcher.protocol.events import EventWriter
+from kernel_launcher.protocol.failure import EXIT_DISK_FULL
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.worker import watch
 from kernel_launcher.worker.assignment import Assignment, Rank
 from kernel_launcher.worker.collector import collector_paused
-from kernel_launcher.worker.failures import PeerFailed, record_of
+from kernel_launcher.worker.failures import PeerFailed, code_of, record_of
+from kernel_launcher.worker.output import redact_output
 from kernel_launcher.worker.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -40,19 +43,25 @@ def main(run_dir: str) -> int:
     except PeerFailed:
         return 1
     except BaseException as error:  # sys.exit in a model's own code must leave a record, too
-        _leave(record_of(error, rank, phase=reporter.phase, step=reporter.step), folder)
-        return 1
+        return _leave(record_of(error, rank, phase=reporter.phase, step=reporter.step), folder)
     finally:
         reporter.close()
     return 0
 
 
-def _leave(record: RankRecord, folder: RankDir) -> None:
+def _leave(record: RankRecord, folder: RankDir) -> int:
+    """Leave the record, or else say with the exit code why there is none."""
+    exit_code = 1
+    complaint = ""
     try:
         record.write(folder.failure)  # first: once one rank has failed, the agent ends the others
     except OSError as error:
-        sys.stderr.write(f"no failure record could be written: {error}\n")
-    sys.stderr.write(record.traceback)
+        complaint = f"no failure record could be written: {error}\n"
+        if code_of(error) == "disk_full":
+            exit_code = EXIT_DISK_FULL
+    with suppress(OSError):  # the log may lie on the same full disk
+        sys.stderr.write(f"{complaint}{record.traceback}")
+    return exit_code
 
 
 def _show_stacks_on_request(folder: RankDir) -> None:
@@ -63,9 +72,11 @@ def _show_stacks_on_request(folder: RankDir) -> None:
 
 
 if __name__ == "__main__":
+    redact_output()
     exit_code = main(sys.argv[1])
     watch.end_children()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a full disk must not change the exit code
+            stream.flush()
     # Not sys.exit: after a failed collective the interpreter's own end can hang in a communicator's destructor.
     os._exit(exit_code)

@@ -28,7 +28,14 @@ _SAMPLED_TENSORS = 16
 
 
 def save_final(
-    run: RunDir, *, model: Any, tokenizer: Any, config: Any, generation_config: Any, method: Method
+    run: RunDir,
+    *,
+    model: Any,
+    tokenizer: Any,
+    config: Any,
+    generation_config: Any,
+    method: Method,
+    trust_remote_code: bool,
 ) -> dict[str, Any]:
     """Write the trained model to the run's final folder, which appears only once it was read back.
 
@@ -43,6 +50,7 @@ def save_final(
         config: The base's model configuration.
         generation_config: The base's; None if it has none.
         method: Says whether there is an adapter, and decides the number format.
+        trust_remote_code: Whether code that the base ships may run: the model is read back with it.
 
     Returns:
         The fields of an ``artifact`` event.
@@ -67,7 +75,7 @@ def save_final(
             expected = _numbers(model.state_dict().values())
             model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        verify(scratch, expected, dtype)
+        verify(scratch, expected, dtype, trust_remote_code=trust_remote_code)
         scratch.rename(run.final)
     except ArtifactInvalid:
         raise
@@ -78,13 +86,14 @@ def save_final(
     return {"path": str(run.final), "files": files, "verified": True}
 
 
-def verify(folder: Path, expected: int, dtype: torch.dtype) -> None:
+def verify(folder: Path, expected: int, dtype: torch.dtype, *, trust_remote_code: bool = False) -> None:
     """Read a saved model back: every header, a sample of its tensors, its configuration and its tokenizer.
 
     Args:
         folder: The model, whole or an adapter.
         expected: Numbers that its weight files hold together, tied weights once.
         dtype: Their format.
+        trust_remote_code: Whether code in the folder may run.
 
     Raises:
         ArtifactInvalid: It is not whole.
@@ -97,8 +106,9 @@ def verify(folder: Path, expected: int, dtype: torch.dtype) -> None:
         for file in files:
             _check_tensors(file, dtype)
         if not adapter.exists():
-            AutoConfig.from_pretrained(folder)
-        _check(can_write(AutoTokenizer.from_pretrained(folder)), "its tokenizer has no vocabulary")
+            AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        _check(can_write(tokenizer), "its tokenizer has no vocabulary")
     except (BrokenModelError, SafetensorError, ValueError, OSError) as error:
         raise ArtifactInvalid(f"the saved model cannot be trusted: {error}", f"It is kept in {folder}.") from error
 

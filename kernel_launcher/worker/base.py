@@ -14,7 +14,7 @@ from kernel_launcher.worker.failures import code_of
 from kernel_launcher.worker.waiting import wait_for_first_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PATH_STARTS = ("/", ".", "~")
 _WEIGHT_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "float32", "fp32": "float32"}
 _FROZEN_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "bfloat16", "fp32": "float32"}
+_NAMED_WEIGHTS = 5
 # Tokens that models without a pad token keep for such a use; never one that ends a turn.
 _PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
 
@@ -107,7 +108,7 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
     """The model on its device; on a GPU its weights go there without a copy in host memory.
 
     Raises:
-        ModelLoadError: Also when the files lack weights that the model needs.
+        ModelLoadError: Also when the files lack weights that the model needs, or hold them in other shapes.
     """
     from transformers import AutoModelForCausalLM
 
@@ -119,16 +120,30 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
             device_map=None if device.type == "cpu" else {"": device},
             trust_remote_code=base.trust_remote_code,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the error that it raises otherwise names no tensor
         ),
         "it",
     )
+    if mismatched := sorted(found["mismatched_keys"]):
+        few = ", ".join(
+            f"{name} is {_shape(stored)} in the file and {_shape(wanted)} in the model"
+            for name, stored, wanted in mismatched[:_NAMED_WEIGHTS]
+        )
+        raise ModelLoadError(
+            f"{base.name} has {len(mismatched)} weights that do not fit its config.json: {few}",
+            "Weights and config.json are not of the same model. Copy or download it again.",
+        )
     if missing := sorted(found["missing_keys"]):
-        few = ", ".join(missing[:5])
+        few = ", ".join(missing[:_NAMED_WEIGHTS])
         raise ModelLoadError(
             f"{base.name} lacks {len(missing)} weights that a {type(model).__name__} needs: {few}",
             "They would start at random values. Check that the download is complete.",
         )
     return model
+
+
+def _shape(size: Sequence[int]) -> str:
+    return " x ".join(map(str, size)) or "a single number"
 
 
 def choose_pad_token(tokenizer: Any) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import VeriError
 from kernel_launcher.protocol.failure import RankRecord
+from kernel_launcher.protocol.files import readable
 from kernel_launcher.secrets import redact
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kernel_launcher.worker.assignment import Rank
 
+_MOST_CHARACTERS = 20_000
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Rust and C++ libraries (safetensors, tokenizers, torch) wrap the system's error in classes of their own.
 _TEXTS = tuple(
@@ -48,20 +50,37 @@ def code_of(error: BaseException) -> str | None:
 
 
 def record_of(error: BaseException, rank: Rank, *, phase: str, step: int) -> RankRecord:
-    """What this rank says about its failure, without secrets."""
-    text = f"exit code {error.code}" if isinstance(error, SystemExit) else str(error)
+    """What this rank says about its failure, without secrets, and of a length that a page can show."""
+    text = f"exit code {error.code}" if isinstance(error, SystemExit) else _text_of(error)
     return RankRecord(
         rank=rank.rank,
         local_rank=rank.local_rank,
         world_size=rank.world_size,
         code=code_of(error),
         exception=type(error).__name__,
-        text=redact(text),
-        traceback=redact("".join(traceback.format_exception(error))),
+        text=_bounded(text),
+        traceback=_bounded("".join(traceback.format_exception(error))),
         phase=phase,
         step=step,
         time_ns=time.time_ns(),
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # somebody else's class may fail in any way; its traceback is still worth having
+        return "(its text cannot be had)"
+
+
+def _bounded(text: str) -> str:
+    """Of a long line its start, of a long text its start and its end: the frames, and what was raised."""
+    clean = redact(readable(text, len(text)))  # before any cut: half a token would not be known as one
+    lines = "\n".join(readable(line) for line in clean.split("\n"))
+    if len(lines) <= _MOST_CHARACTERS:
+        return lines
+    half = _MOST_CHARACTERS // 2
+    return f"{lines[:half]}\n… {len(lines) - 2 * half:,} characters left out …\n{lines[-half:]}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -85,5 +104,5 @@ def _own_code(error: BaseException) -> str | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return "oom"
-    text = str(error)
+    text = _text_of(error)
     return next((code for pattern, code in _TEXTS if pattern.search(text)), None)

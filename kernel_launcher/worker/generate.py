@@ -6,8 +6,11 @@ print goes to standard error; after a failure its last line says why, and the ex
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import select
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 Prompt = str | list[dict[str, str]]
 _ROWS_AT_A_TIME = 8
 _SEED = 0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +122,22 @@ def _sampling(request: Request) -> Mapping[str, Any]:
     return {"max_new_tokens": request.max_new_tokens, "do_sample": False, **neutral}
 
 
+def end_with_caller() -> None:
+    """End this process as soon as the one that started it ends, however it does: it may hold a GPU.
+
+    Raises:
+        SystemExit: The caller had ended before, and with it whoever reads standard output.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    output = select.poll()
+    output.register(1)
+    if any(found & select.POLLERR for _, found in output.poll(0)):
+        raise SystemExit(1)
+
+
 def main() -> int:
     """Read the request, write the answers; returns the exit code."""
+    end_with_caller()
     answers_out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", TQDM_DISABLE="1")

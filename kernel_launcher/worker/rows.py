@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.data.columns import Columns
 from kernel_launcher.data.prepare import prepare
+from kernel_launcher.data.snapshot import file_digest, source_digest
 from kernel_launcher.data.source import read_rows
 from kernel_launcher.secrets import redact
 from kernel_launcher.worker.codec import TransformersCodec
@@ -17,10 +18,10 @@ from kernel_launcher.worker.failures import code_of
 from kernel_launcher.worker.waiting import wait_for_first_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kernel_launcher.data.prepare import PrepareReport
-    from kernel_launcher.worker.assignment import Assignment
+    from kernel_launcher.worker.assignment import Assignment, DataOrigin
     from kernel_launcher.worker.reporter import Reporter
 
 _FILE = "train.arrow"
@@ -31,7 +32,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, reporter: Reporter) -> 
     """Read, check and tokenise every row; the file appears when all of them are good.
 
     Raises:
-        DataError: The rows cannot be had.
+        DataError: The rows cannot be had, or are not those that the cell checked.
         InvalidRequest: One of them fits no format, or nothing is left to train on.
     """
     spec, method = assignment.spec, assignment.plan.method
@@ -83,9 +84,31 @@ def open_rows(assignment: Assignment, vocabulary: int) -> Any:
 def _rows(assignment: Assignment) -> Iterable[tuple[int, Any]]:
     data = assignment.data
     if data.path is not None:
-        return read_rows(Path(data.path))
+        return _from_file(Path(data.path), data)
     assert data.id is not None
     return enumerate(_from_hub(data.id, assignment.spec.dataset.split), 1)
+
+
+def _from_file(path: Path, data: DataOrigin) -> Iterator[tuple[int, Any]]:
+    """The rows of a file that is, from the first row to the last, the one that the cell saw."""
+    _check_unchanged(path, data)
+    yield from read_rows(path)
+    _check_unchanged(path, data)
+
+
+def _check_unchanged(path: Path, data: DataOrigin) -> None:
+    digest = file_digest if data.kind == "snapshot" else source_digest
+    try:
+        same = digest(path) == data.digest
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}.", "Put it back, and run the cell again."
+        ) from error
+    if not same:
+        raise DataError(
+            f"{path}: the file changed after the cell was run.",
+            "Run the cell again to train on what it holds now, or put back what it held.",
+        )
 
 
 def _from_hub(data_id: str, split: str) -> Any:

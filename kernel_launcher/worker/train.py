@@ -64,6 +64,7 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
         config=config,
         generation_config=generation_config,
         method=plan.method,
+        trust_remote_code=base.trust_remote_code,
     )
     reporter.put("artifact", **artifact)
 

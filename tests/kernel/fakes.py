@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher import client
-from kernel_launcher.protocol import index
+from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.events import EventWriter
 from kernel_launcher.protocol.files import now, write_json
 from kernel_launcher.protocol.liveness import LauncherLock
 from kernel_launcher.protocol.paths import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -42,6 +46,21 @@ class FakeJob:
 
     def step(self, step: int, total: int = 30, **metrics: float) -> None:
         self._rank.write("step", step=step, total_steps=total, metrics={"loss": 3.4 - 0.1 * step, **metrics})
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Ends when it is asked to, as a launcher does."""
+
+        def answer() -> None:
+            deadline = time.monotonic() + 60
+            while not control.pending(self.entry.run) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.status("cancelled")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        thread.join()
 
     def look(self) -> Any:
         """The job's view as anybody sees it."""

@@ -46,6 +46,10 @@ REFUSED = {
     "no such job": ("%veri_attach nobody", "JobNotFound", "'nobody'"),
     "hostile text": ("%veri_logs __import__('os').getcwd()", "JobNotFound", "__import__(os).getcwd()"),
     "token": (f"%veri_train {{tiny}} --data rows --set hub_token={TOKEN}", "InvalidRequest", "hub_token = ***"),
+    "token as an option": (f"%veri_train {{tiny}} --token={TOKEN}", "UsageError", "there is no --token."),
+    "token as rows": (f"%veri_train {{tiny}} --data {TOKEN}", "UsageError", "--data ***"),
+    "token as a job": (f"%veri_stop {TOKEN}", "JobNotFound", "'***'"),
+    "token in a function": (f"import veri_jupyter; veri_jupyter.jobs('{TOKEN}')", "InvalidRequest", "status = '***'"),
 }
 
 

@@ -33,6 +33,8 @@ def test_choices_and_kinds_of_gpu(kernel: Kernel) -> None:
     """Values that an option takes; not those that this release lacks."""
     assert ["auto", "none", "static"] == sorted(kernel.complete("%veri_train --display "))
     assert ["H100-80GB", "H200-141GB"] == sorted(kernel.complete("%veri_plan --gpu-type H"))
+    assert ["H100-80GB", "H200-141GB"] == sorted(kernel.complete("%veri_plan --gpu-type=H"))
+    assert "lora_rank=" in kernel.complete("%veri_plan --set=lora_")
 
 
 def test_variables(kernel: Kernel) -> None:

@@ -49,7 +49,7 @@ def test_a_job_is_shown_once_and_followed_on_one_line(terminal: pexpect.spawn, t
     job.step(3)
     printed = say(terminal, "%veri_attach seen")
     assert "● running seen: Step 3 of 30" in printed
-    assert "again: %veri_attach seen-20250101-101010-ab12" in printed
+    assert "if this stands still: %veri_attach seen-20250101-101010-ab12" in printed
 
     say(terminal, "import veri_jupyter; job = veri_jupyter.attach('seen')")
     terminal.sendline("job.wait()")

@@ -140,6 +140,16 @@ def test_unloading_ends_the_drawing(kernel: Kernel, job: FakeJob) -> None:
     job.status("cancelled")
 
 
+def test_a_stopped_job_is_shown_at_its_end_before_the_cell_ends(kernel: Kernel, job: FakeJob) -> None:
+    """Also when nothing draws any more after the stop: what is saved is the end."""
+    kernel.run("%veri_attach watched")
+    with job.answering():
+        reply = kernel.run("%veri_stop watched\n%unload_ext veri_jupyter")
+    assert "■ cancelled watched · Stopped at step 0" in reply.stdout
+    assert "Stopped at" in reply.updates[-1]["text/plain"]
+    kernel.run("%load_ext veri_jupyter")
+
+
 def test_the_list_shows_each_job_on_a_line(kernel: Kernel, job: FakeJob) -> None:
     """%veri_jobs: a table, with text for those who show none."""
     job.status("running")

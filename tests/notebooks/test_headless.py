@@ -36,7 +36,7 @@ def test_what_is_saved_of_a_job_that_goes_on(tmp_path: Path) -> None:
     (summary,) = texts(run(tmp_path, "%veri_attach goes-on").cells[1])
     assert "○ provisioning goes-on" in summary
     assert "as of " in summary
-    assert "again: %veri_attach goes-on-20250101-101010-ab12" in summary
+    assert "if this stands still: %veri_attach goes-on-20250101-101010-ab12" in summary
 
 
 @pytest.mark.parametrize(

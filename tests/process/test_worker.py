@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,37 @@ def test_a_full_fine_tune_differs_from_its_base_in_the_weights_alone(
     assert {path.name for path in sample.tiny.iterdir()} == {path.name for path in run.final.iterdir()}
 
 
+OWN_CODE = """
+import os
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+class OwnConfig(Qwen3Config):
+    model_type = "own"
+
+class OwnModel(Qwen3ForCausalLM):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        print("the token is", os.environ["HF_TOKEN"])
+"""
+
+
+def test_a_model_with_code_of_its_own_is_trained_whole(tmp_path: Path, sample: Sample, eight_rows: Path) -> None:
+    """The code goes into the final folder, which is read back with it. What it prints is logged without the token."""
+    model = shutil.copytree(sample.tiny, tmp_path / "model")
+    (model / "own.py").write_text(OWN_CODE)
+    config = json.loads((model / "config.json").read_text())
+    code = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    config |= {"model_type": "own", "architectures": ["OwnModel"], "auto_map": code}
+    (model / "config.json").write_text(json.dumps(config))
+    run = make_run(tmp_path, model, eight_rows, max_steps=1, trust_remote_code=True)
+    completed(run, {"HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": TOKEN})
+    assert OWN_CODE == (run.final / "own.py").read_text()
+    assert "the token is ***" in run.rank(0).stdout.read_text()
+    assert not [path for path in run.root.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+
+
 def test_a_model_from_the_hub_is_fetched_by_one_rank(tmp_path: Path, sample: Sample, eight_rows: Path) -> None:
     """The other waits and loads the same files; the adapter points to the hub, not into a cache."""
     run = make_run(tmp_path, REPOSITORY, eight_rows, gpu_count=2, lora_rank=4, max_steps=1)
@@ -205,12 +237,15 @@ def test_a_model_from_the_hub_is_fetched_by_one_rank(tmp_path: Path, sample: Sam
 
 
 def test_a_row_that_fits_no_format_is_named(tmp_path: Path, sample: Sample, eight_rows: Path) -> None:
-    """Rank 0 says which; the other rank ends without a word of its own."""
+    """Rank 0 says which, here one that only the template refuses; the other rank ends without a word of its own."""
+    model = shutil.copytree(sample.tiny, tmp_path / "model")
+    template = model / "chat_template.jinja"
+    refuses = "{% if messages[0].content == '?' %}{{ raise_exception('no questions') }}{% endif %}"
+    template.write_text(refuses + template.read_text())
     data = tmp_path / "rows.jsonl"
-    data.write_text(eight_rows.read_text())
-    run = make_run(tmp_path, sample.tiny, data, gpu_count=2)
-    with data.open("a") as file:
-        file.write('{"question": "?"}\n')
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    data.write_text(eight_rows.read_text() + json.dumps({"messages": turns}) + "\n")
+    run = make_run(tmp_path, model, data, gpu_count=2)
     with started(run) as ranks:
         assert [1, 1] == ranks.wait()
     failure = record(run, 0)

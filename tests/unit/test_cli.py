@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from kernel_launcher.launcher import client
 from kernel_launcher.launcher.client import Failed, Refused, Reused
 from kernel_launcher.launcher.watcher import Watcher
 from kernel_launcher.preflight import environment
+from kernel_launcher.protocol import index
 from kernel_launcher.protocol.liveness import LauncherLock
 from tests.unit.toys import CPU, ROWS, complete, model_folder, run_folder, status, step, tell
 
@@ -85,6 +87,19 @@ def test_a_command_that_is_not_understood_ends_with_2(words, capsys):
     said = capsys.readouterr()
     assert "" == said.out
     assert "usage: veri-jupyter" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[TOKEN], ["run", "x.toml", f"--token={TOKEN}"], ["jobs", "--status", TOKEN], ["jobs", "-n", TOKEN]],
+)
+def test_usage_repeats_no_token(words, capsys):
+    """What is wrong with a command is told by repeating it, but for what looks like a token."""
+    with pytest.raises(SystemExit):
+        main(words)
+    said = capsys.readouterr().err
+    assert "***" in said
+    assert TOKEN not in said
 
 
 def test_help_and_version(capsys):
@@ -242,10 +257,6 @@ def test_the_exit_code_is_the_jobs_end(state, code, job_file, run, starts):
 def test_interrupting_detaches(job_file, run, starts, done, monkeypatch):
     """Ctrl-C while following leaves the job running, exit 0, and says how to see it again and how to stop it."""
     starts(client.Launched(done))
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(client, "follow", interrupted)
     monkeypatch.setattr(client, "follow_log", interrupted)
     for words in (["run", job_file], ["logs", done.id, "-f"]):
@@ -253,6 +264,43 @@ def test_interrupting_detaches(job_file, run, starts, done, monkeypatch):
         assert 0 == code
         assert f"attach: veri-jupyter logs -f {done.id}" in err
         assert f"stop:   veri-jupyter stop {done.id}" in err
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_interrupting_a_start_detaches_when_there_is_a_job(job_file, run, tmp_path, monkeypatch):
+    """Once the launcher was called the job runs: exit 0, how to see and stop it. Before that, nothing was started."""
+    monkeypatch.setattr(client, "start", interrupted)
+    assert (130, "interrupted\n") == run("run", job_file)[::2]
+
+    def start(ready, **_: object) -> None:
+        index.add(replace(run_folder(tmp_path / "run", "begun"), fingerprint=ready.fingerprint))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "start", start)
+    code, _, err = run("run", job_file)
+    assert 0 == code
+    assert "attach: veri-jupyter logs -f begun-" in err
+    assert "stop:   veri-jupyter stop begun-" in err
+
+
+def test_interrupting_a_stop_says_what_to_do(run, done, monkeypatch):
+    """The job may go on."""
+    monkeypatch.setattr(client, "stop", interrupted)
+    code, out, err = run("stop", done.id)
+    assert (130, "") == (code, out)
+    assert "before the job had ended" in err
+    assert f"stop:   veri-jupyter stop {done.id}" in err
+
+
+@pytest.mark.parametrize("folder", ["", "~no_such_user/x"])
+def test_a_run_dir_that_is_no_path_is_refused(folder, job_file, run):
+    """With key and value, before anything is checked."""
+    code, _, err = run("run", job_file, "--run-dir", folder)
+    assert 1 == code
+    assert f"--run-dir = {folder!r}: is no path of a folder." in err
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", "", "x" * 65])

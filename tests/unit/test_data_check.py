@@ -121,3 +121,18 @@ def test_a_kernel_that_checks_its_data_stays_light():
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "[]" == found.stdout.strip()
+
+
+def test_rows_that_need_a_chat_template_are_counted():
+    """Of each format by what its rows hold, not by its name: prompt and completion may be a chat, too."""
+    question, answer = [{"role": "user", "content": "a"}], [{"role": "assistant", "content": "b"}]
+    rows = [
+        {"text": "a"},
+        {"prompt": "a", "completion": "b"},
+        {"prompt": question, "completion": answer},
+        {"prompt": "a", "completion": "b", "system": "c"},
+        {"messages": question + answer},
+        {"instruction": "a", "output": "b"},
+    ]
+    report = check_rows(enumerate(rows, 1), Columns(), "sft_text")
+    assert (6, 4) == (report.rows_seen, report.chats)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 
 import pytest
 
-from kernel_launcher.data.snapshot import file_digest, take_snapshot
+from kernel_launcher.data.snapshot import file_digest, source_digest, take_snapshot
 from kernel_launcher.data.source import read_rows
 from kernel_launcher.errors import InvalidRequest
 
@@ -148,3 +149,25 @@ def test_frames_and_data_sets_that_are_not_rows_are_refused():
 def test_the_digest_is_that_of_the_bytes(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     assert "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" == file_digest(tmp_path / "a")
+
+
+def test_another_state_of_a_file_has_another_digest(tmp_path, monkeypatch):
+    """A small file is its bytes, wherever it lies and however old it is; a huge one is told by its size and age."""
+    path, moved = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"abc")
+    small = source_digest(path)
+    os.utime(path, ns=(1, 1))
+    assert small == source_digest(path)
+    assert small == source_digest(path.rename(moved))
+    moved.write_bytes(b"abd")
+    assert small != source_digest(moved)
+
+    monkeypatch.setattr("kernel_launcher.data.snapshot._HASHED_WHOLE_BYTES", 2)
+    huge = source_digest(moved)
+    assert huge == source_digest(moved)
+    os.utime(moved, ns=(1, 1))
+    older = source_digest(moved)
+    with moved.open("ab") as file:
+        file.write(b"e")
+    os.utime(moved, ns=(1, 1))
+    assert 3 == len({huge, older, source_digest(moved)})

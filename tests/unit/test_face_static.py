@@ -54,6 +54,24 @@ def test_hostile_text_is_text() -> None:
         assert {"script", "b"}.isdisjoint(tag for tag, _ in page.tags)
 
 
+def test_a_huge_error_with_control_characters_is_short_and_plain() -> None:
+    """A model's own error of 200,000 characters in colour, a warning and a log like it: no escape, no megabyte."""
+    long = "\x1b[31mred\x1b]0;title\x07\x00\x9b" + 200_000 * "x"
+    failure = event("failure", code=long, message=long, attribution="customer", log_tail=200 * [long])
+    begun = [status("running"), event("warning", message=long)]
+    ended = JobView().apply_all([*begun, failure, status("failed")])
+    busy = JobView().apply_all([*begun, event("download", rank=0, file=long, done_bytes=1, total_bytes=2)])
+    entry = Entry(
+        id="first-1", name="first", root="/runs/first", created_at="2025-01-01T10:10:10.000Z", fingerprint="x"
+    )
+    for view in (ended, busy):
+        shown = Summary.of(entry, view, NOW)
+        for said in (static.card(shown), static.table([shown]), *static.bundle(shown).values(), shown.line()):
+            assert "redx" in said
+            assert len(said) < 50_000
+            assert [] == [character for character in said if ord(character) < 32 and character not in "\n\t"]
+
+
 def test_it_needs_no_script_and_no_network() -> None:
     """A saved notebook shows it: no script, no handler, no image, no link."""
     page = Page(static.card(summary(*RUNNING)))

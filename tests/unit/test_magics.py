@@ -86,6 +86,38 @@ def test_a_mistake_is_a_usage_error_itself(line: str, said: str) -> None:
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("parser", "line"),
+    [
+        (options.TRAIN, "--token=hf_abcdefghijklmnop1234"),
+        (options.TRAIN, "--token=a_word"),
+        (options.TRAIN, "x 'hf_abcdefghijklmnop1234"),
+        (options.TRAIN, "--display hf_abcdefghijklmnop1234"),
+        (options.TRAIN, "-o 5hf_abcdefghijklmnop1234"),
+        (options.LOGS, "x -n hf_abcdefghijklmnop1234"),
+        (options.LOGS, "x --rank a_word_that_is_secret"),
+        (options.JOBS, "hf_abcdefghijklmnop1234"),
+    ],
+)
+def test_no_mistake_repeats_a_token(parser: options.Parser, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that looks like a token, nor the value of a variable that holds one, nor of an unknown option."""
+    monkeypatch.setenv("HF_TOKEN", "a_word_that_is_secret")
+    with pytest.raises(UsageError) as caught:
+        parser.parse_line(line)
+    assert {"hf_abc", "a_word"}.isdisjoint([word for word in ("hf_abc", "a_word") if word in str(caught.value)])
+
+
+@pytest.mark.parametrize(
+    ("line", "cell"), [("--data hf_abcdefghijklmnop1234", ""), ("hf_abcdefghijklmnop1234", "[model]")]
+)
+def test_no_mistake_in_what_a_line_names_repeats_a_token(asked: dict[str, Any], line: str, cell: str) -> None:
+    """A variable that is not there, a file beside a cell."""
+    with pytest.raises(UsageError) as caught:
+        plan(line, cell)
+    assert "***" in str(caught.value)
+    assert "hf_abc" not in str(caught.value)
+
+
 def test_help_is_printed_whatever_else_stands_there(capsys: pytest.CaptureFixture[str]) -> None:
     """--help asks for nothing else."""
     assert options.LOGS.parse_line("--help --rank x") is None

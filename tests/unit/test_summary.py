@@ -54,7 +54,7 @@ def test_a_running_job() -> None:
         "● running first: Step 2 of 30, about 1 min 52 s left\n"
         "  loss 3.400 → 3.300 · tokens/s 1,412 · peak memory 1.2 GB, 987 MB · elapsed 2 min 12 s\n"
         "  run folder: /home/ada/runs/first\n"
-        "  as of 11:12:22 on 2025-01-01 · again: %veri_attach first-20250101-101010-ab12"
+        "  as of 11:12:22 on 2025-01-01 · if this stands still: %veri_attach first-20250101-101010-ab12"
     )
     assert expected == summary(*RUNNING).text()
 
@@ -176,3 +176,11 @@ def test_the_share_of_steps_stays_between_none_and_all() -> None:
     """A bar can be drawn from it."""
     running = summary(*RUNNING)
     assert [0.0, 2 / 30, 1.0] == [summary().share, running.share, replace(running, step=40).share]
+
+
+def test_the_loss_is_a_mean_of_steps() -> None:
+    """One batch is no measure: five steps at either end, fewer while there are few."""
+    steps = [step(number, loss=float(number)) for number in range(1, 13)]
+    assert ("loss", "3.000 → 10.000") in summary(*RUNNING[:1], *steps).figures
+    assert ("loss", "1.500 → 3.500") in summary(*RUNNING[:1], *steps[:4]).figures
+    assert ("loss", "1.000 → 1.000") in summary(*RUNNING[:1], *steps[:1]).figures

@@ -104,6 +104,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, sample: Sample) -> No
             config=config,
             generation_config=generation_config,
             method=Method(),
+            trust_remote_code=False,
         )
     assert "disk_full" == code_of(raised.value)
     assert [] == [path.name for path in tmp_path.iterdir() if path.name != "home"]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import errno
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kernel_launcher.errors import VeriError
+from kernel_launcher.protocol.failure import EXIT_DISK_FULL, RankRecord
+from kernel_launcher.protocol.paths import RankDir
+from kernel_launcher.worker.__main__ import _leave
 from kernel_launcher.worker.assignment import Rank
 from kernel_launcher.worker.errors import ModelLoadError
 from kernel_launcher.worker.failures import code_of, record_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RANK = Rank(rank=1, local_rank=1, world_size=2, attempt=0)
 
@@ -83,3 +92,70 @@ def test_a_record_says_where_the_rank_was(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_exit_in_somebody_elses_code_is_told_as_such() -> None:
     """Its code is all that it says."""
     assert "exit code 3" == record_of(SystemExit(3), RANK, phase="load", step=0).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y" * 200_000,
+        "line\n" * 100_000,
+        "\x1b[31mred\x1b[0m\r\x00\x07" * 20_000,
+        "y" * 1_990 + " hf_abcdefghijklmnop and more",
+        "y\n" * 4_996 + "hf_abcdefghijklmnop" + "\nz" * 20_000,
+        "hf_abcd\x1b[1mefghijklmnop",
+    ],
+)
+def test_a_record_is_short_plain_text_whatever_was_raised(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line and no text without an end, no colours, no part of a token; and still where it was raised."""
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+    with pytest.raises(RuntimeError) as raised:
+        raise RuntimeError(text)
+    record = record_of(raised.value, RANK, phase="train", step=7)
+    for written in (record.text, record.traceback):
+        assert len(written) < 20_100
+        assert all(len(line) <= 2_000 for line in written.split("\n"))
+        assert written.replace("\n", "").isprintable()
+        assert "hf_" not in written
+        assert "[31m" not in written
+    assert "test_a_record_is_short_plain_text" in record.traceback
+
+
+@pytest.mark.parametrize(
+    ("expected", "error"),
+    [
+        (EXIT_DISK_FULL, OSError(errno.ENOSPC, "No space left on device")),
+        (EXIT_DISK_FULL, OSError(errno.EDQUOT, "Disk quota exceeded")),
+        (1, OSError(errno.EACCES, "Permission denied")),
+        (1, None),
+    ],
+)
+def test_a_disk_too_full_for_the_record_is_told_by_the_exit_code(
+    expected: int, error: OSError | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log lies on the same disk: that it takes nothing either changes nothing."""
+    record = record_of(RuntimeError("lost"), RANK, phase="train", step=7)
+
+    def write(self: RankRecord, path: Path) -> None:
+        if error is not None:
+            raise error
+
+    def write_log(text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RankRecord, "write", write)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=write_log))
+    assert expected == _leave(record, RankDir(tmp_path))
+
+
+def test_an_exception_that_cannot_say_what_it_is_leaves_a_record() -> None:
+    """Its class and where it was raised are known all the same."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("shape")
+
+    with pytest.raises(Mute) as raised:
+        raise Mute
+    record = record_of(raised.value, RANK, phase="train", step=7)
+    assert (None, "Mute") == (record.code, record.exception)
+    assert "test_an_exception_that_cannot_say" in record.traceback

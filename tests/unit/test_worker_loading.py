@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel_launcher.data.codec import has_chat_template
 from kernel_launcher.spec.fields import Method
 from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer, weight_dtype
 from kernel_launcher.worker.errors import ModelLoadError
@@ -50,6 +52,47 @@ def test_a_model_that_lacks_weights_is_refused(base: Base) -> None:
     save_file(weights, path, metadata={"format": "pt"})
     with pytest.raises(ModelLoadError, match=r"lacks 1 weights .* model.layers.1.mlp.up_proj.weight"):
         load_model(base, Method(), cpu())
+
+
+def test_weights_of_another_shape_are_named_with_both(base: Base) -> None:
+    """transformers prints a table into the log, and raises a pointer to it."""
+    from safetensors.torch import load_file, save_file
+
+    path, name = base.folder / "model.safetensors", "model.layers.1.mlp.up_proj.weight"
+    weights = load_file(path)
+    rows, columns = weights[name].shape
+    weights[name] = weights[name][:10].clone()
+    save_file(weights, path, metadata={"format": "pt"})
+    expected = rf"has 1 weights that do not fit .*: {name} is 10 x {columns} in the file and {rows} x {columns} in"
+    with pytest.raises(ModelLoadError, match=expected):
+        load_model(base, Method(), cpu())
+
+
+TEMPLATE = "{{ messages }}"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"chat_template.jinja": TEMPLATE},
+        {"chat_template.json": json.dumps({"chat_template": TEMPLATE})},
+        {"additional_chat_templates/rag.jinja": TEMPLATE},
+        {"tokenizer_config.json": {"chat_template": TEMPLATE}},
+        {"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}]}},
+        {"tokenizer_config.json": {"chat_template": None}},
+    ],
+)
+def test_a_chat_template_is_found_where_transformers_finds_it(base: Base, files: dict[str, Any]) -> None:
+    """The cell tells it from the files, the job from the tokenizer: they agree."""
+    (base.folder / "chat_template.jinja").unlink()
+    for name, content in files.items():
+        path = base.folder / name
+        path.parent.mkdir(exist_ok=True)
+        if isinstance(content, dict):
+            content = json.dumps(json.loads(path.read_text()) | content)  # noqa: PLW2901
+        path.write_text(content)
+    assert bool(load_tokenizer(base).chat_template) == has_chat_template(base.folder)
 
 
 def test_a_truncated_file_is_named_with_both_sizes(base: Base) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel_launcher.data.snapshot import file_digest, source_digest
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.spec.fields import Dataset as DatasetSection
 from kernel_launcher.spec.fields import Method
+from kernel_launcher.worker.assignment import DataOrigin
 from kernel_launcher.worker.errors import DataError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -49,7 +51,12 @@ def job(root: Path, *, path: Path | None = None, hub_id: str | None = None, max_
         rank=SimpleNamespace(attempt=0),
         spec=SimpleNamespace(dataset=DatasetSection()),
         plan=SimpleNamespace(method=Method(max_seq_length=max_length)),
-        data=SimpleNamespace(path=str(path) if path else None, id=hub_id),
+        data=DataOrigin(
+            kind="file" if path else "hub",
+            path=str(path) if path else None,
+            id=hub_id,
+            digest=source_digest(path) if path else "",
+        ),
     )
 
 
@@ -124,3 +131,52 @@ def test_what_the_hub_does_not_give_is_told_with_its_reason(
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(DataError, match=r"'train' of team/rows cannot be had .* no access with \*\*\*"):
         prepare(job(tmp_path, hub_id="team/rows"), tokenizer)
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    """Two rows."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(chat("a", answer)) + "\n" for answer in "bc"))
+    return path
+
+
+def overwrite(path: Path) -> None:
+    """Other rows of the same size."""
+    path.write_text(path.read_text().replace('"a"', '"z"'))
+
+
+@pytest.mark.parametrize("kind", ["file", "snapshot"])
+def test_rows_that_the_cell_did_not_see_are_never_trained_on(
+    kind: Any, tmp_path: Path, tokenizer: Any, rows_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overwritten before the job reads them, or while it does: nothing is prepared. Touched is not changed."""
+    from kernel_launcher.worker import rows
+
+    assignment = job(tmp_path, path=rows_file)
+    assignment.data = DataOrigin(kind=kind, path=str(rows_file), id=None, digest=file_digest(rows_file))  # type: ignore[misc]
+    rows_file.touch()
+    prepare(assignment, tokenizer)
+    prepared = assignment.run.data / "train.arrow"
+    prepared.unlink()
+
+    def overtaken(path: Path) -> Any:
+        reader = read_rows(path)
+        yield next(reader)
+        overwrite(path)
+        yield from reader
+
+    read_rows = rows.read_rows
+    monkeypatch.setattr(rows, "read_rows", overtaken)
+    for _ in ("while", "before"):
+        with pytest.raises(DataError, match=r"rows.jsonl: the file changed after the cell was run"):
+            prepare(assignment, tokenizer)
+        assert [] == list(assignment.run.data.iterdir())
+
+
+def test_a_file_that_went_away_is_a_fault_of_the_data(tmp_path: Path, tokenizer: Any, rows_file: Path) -> None:
+    """With what to do about it."""
+    assignment = job(tmp_path, path=rows_file)
+    rows_file.unlink()
+    with pytest.raises(DataError, match=r"No such file or directory\.\n  Put it back"):
+        prepare(assignment, tokenizer)

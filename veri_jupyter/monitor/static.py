@@ -108,5 +108,5 @@ def _foot(summary: Summary) -> str:
     again = f'<code style="white-space: nowrap">{escape(summary.attach)}</code>'
     return (
         f'<div style="{_QUIET}; margin-top: 4px">{label} <code>{escape(path)}</code></div>'
-        f'<div style="{_QUIET}">{summary.seen} · again: {again}</div>'
+        f'<div style="{_QUIET}">{summary.seen} · {summary.again}: {again}</div>'
     )
