@@ -52,7 +52,7 @@ def executed(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return notebook
 
 
-@pytest.mark.torch
+@pytest.mark.matrix
 def test_it_runs_from_top_to_bottom(executed: Any) -> None:
     """Sample, plan, train, watch, answers before and after: each cell says what it promises."""
     printed = {cell.id: "".join(o.get("text", "") for o in cell.get("outputs", [])) for cell in executed.cells}
@@ -63,7 +63,7 @@ def test_it_runs_from_top_to_bottom(executed: Any) -> None:
     assert 3 == printed["answers"].count("  before: ") == printed["answers"].count("  after: ")
 
 
-@pytest.mark.torch
+@pytest.mark.matrix
 def test_a_later_cell_brings_the_summary_to_its_end(executed: Any) -> None:
     """The saved notebook, and the page that nbconvert makes of it, show how the job ended where it was started."""
     train = next(cell for cell in executed.cells if cell.id == "train")

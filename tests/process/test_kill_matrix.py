@@ -37,7 +37,12 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("victim", "number"), EXPECTED, ids=lambda value: str(getattr(value, "name", value)))
+# Two of the six stand for the rest in the short run.
+SHORT = {("launcher", signal.SIGKILL), ("rank", signal.SIGKILL)}
+CASES = [pytest.param(*case, marks=() if case in SHORT else pytest.mark.matrix) for case in EXPECTED]
+
+
+@pytest.mark.parametrize(("victim", "number"), CASES)
 def test_a_killed_process_leaves_nothing_behind_and_an_honest_state(
     tmp_path: Path, sample: Sample, victim: str, number: signal.Signals
 ) -> None:
@@ -69,6 +74,7 @@ def test_a_stopped_job_is_cancelled_and_leaves_nothing_behind(tmp_path: Path, sa
     assert [] == jobs.left_after(entry, 10)
 
 
+@pytest.mark.matrix
 def test_a_job_is_stopped_while_it_starts(tmp_path: Path, sample: Sample) -> None:
     """A stop while the launcher imports, starts its ranks, or has just done so, ends the job within its patience."""
     for delay in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5):
@@ -80,6 +86,7 @@ def test_a_job_is_stopped_while_it_starts(tmp_path: Path, sample: Sample) -> Non
         assert [] == jobs.left_after(entry, 10), delay
 
 
+@pytest.mark.matrix
 def test_a_launcher_that_does_not_answer_is_made_to_end(tmp_path: Path, sample: Sample) -> None:
     """A stopped (SIGSTOP) launcher answers no request; its ranks and itself are ended all the same."""
     entry = jobs.start(tmp_path, sample.tiny, sample.sft, gpu_count=1, max_steps=jobs.ENDLESS, grace_seconds=1)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.torch
+# Both models are written and read; the other tests use tiny all the time.
+pytestmark = [pytest.mark.torch, pytest.mark.matrix]
 
 # A text whose spaces before a digit show whether digits are split first, as SmolLM2's vocabulary was trained.
 NUMBERED = "x  12"
@@ -104,7 +105,6 @@ def test_smollm2_has_all_its_parameters_and_answers(sample):
     assert len(answered) < 40
 
 
-@pytest.mark.matrix
 def test_smollm2_has_the_same_bytes_on_each_run(sample, tmp_path):
     """Dequantising twice gives the same files."""
     paths, _ = write(tmp_path, "smollm2", seed="1")

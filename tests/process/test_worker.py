@@ -172,6 +172,7 @@ class TestRunOfTwoRanks:
             assert [str, str] == [type(answer) for answer in json.loads(done.stdout)["answers"]]
 
 
+@pytest.mark.matrix
 def test_a_failed_answer_is_one_line_on_standard_error(tmp_path: Path) -> None:
     """The caller shows the last line to its user."""
     done = ask(tmp_path / "nothing", prompts=["x"])
@@ -207,6 +208,7 @@ class OwnModel(Qwen3ForCausalLM):
 """
 
 
+@pytest.mark.matrix
 def test_a_model_with_code_of_its_own_is_trained_whole(tmp_path: Path, sample: Sample, eight_rows: Path) -> None:
     """The code goes into the final folder, which is read back with it. What it prints is logged without the token."""
     model = shutil.copytree(sample.tiny, tmp_path / "model")
@@ -222,6 +224,7 @@ def test_a_model_with_code_of_its_own_is_trained_whole(tmp_path: Path, sample: S
     assert not [path for path in run.root.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
+@pytest.mark.matrix
 def test_a_model_from_the_hub_is_fetched_by_one_rank(tmp_path: Path, sample: Sample, eight_rows: Path) -> None:
     """The other waits and loads the same files; the adapter points to the hub, not into a cache."""
     run = make_run(tmp_path, REPOSITORY, eight_rows, gpu_count=2, lora_rank=4, max_steps=1)
