@@ -92,9 +92,7 @@ def start(
             return found
         if name and (running := _running(name)):
             reason = f"a job of this name is running ({running.id})."
-            return Refused(
-                Fault("name", name, reason, "Take another name, or stop that job first.")
-            )
+            return Refused(Fault("name", name, reason, "Take another name, or stop that job first."))
         name = name or _free_name(prepared.default_name)
         run = RunDir(run_dir) if run_dir else _free_folder((base_dir / "runs").absolute(), name)
         if run.is_taken():
