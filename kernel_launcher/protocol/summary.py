@@ -64,8 +64,8 @@ class Summary:
         stopping: Whether it was asked to stop and has not ended yet.
         phase: What rank 0 is doing.
         step: The last optimizer step; ``total_steps`` of them, 0 while that is unknown.
-        first_loss: Mean loss of the first five steps (of fewer at the beginning: one batch is no measure); NaN when one
-            was not finite, None while it is not known.
+        first_loss: Mean loss of the first five steps (of fewer at the beginning); NaN when one was not finite, None
+            while it is not known.
         loss: Mean loss of the last five steps, likewise.
         tokens_per_second: Over all ranks.
         peak_memory_bytes: Of each rank that has reported, by rank.
