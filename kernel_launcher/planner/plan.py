@@ -50,7 +50,7 @@ class Estimate:
     per_gpu_bytes: int | None
     budget_bytes: int
     gpu_memory_bytes: int
-    host_memory_bytes: int
+    host_memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

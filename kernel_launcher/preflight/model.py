@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
-from kernel_launcher.facts import read_model_facts
+from kernel_launcher.facts import hub_facts, read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, weight_files
 from kernel_launcher.planner import ModelFacts
 from kernel_launcher.secrets import redact
@@ -17,16 +17,34 @@ if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_DEQUANTISED = "Set lora_rank, say 16, or name the model that it was made from."
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
 
 
-def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
-    """The facts of the base model, and what is wrong with it; a hub id has neither until it is downloaded."""
+def check_model(spec: JobSpec, *, ask_hub: bool = False) -> tuple[ModelFacts, list[Fault]]:
+    """The facts of the base model, and what is wrong with it.
+
+    Args:
+        spec: Names a folder or a hub id.
+        ask_hub: Ask the hub about a model that is not here, a second at most.
+    """
+    facts, faults = _look(spec, ask_hub=ask_hub)
+    if facts.quantized and not spec.method.lora_rank:
+        reason = f"its weights are stored quantised ({facts.quantized}); they cannot be trained themselves."
+        faults = [*faults, Fault("model.base", redact(spec.model.base or ""), reason, _DEQUANTISED)]
+    return facts, faults
+
+
+def _look(spec: JobSpec, *, ask_hub: bool) -> tuple[ModelFacts, list[Fault]]:
     base = spec.model.base or ""
     path = Path(base)
     if not _exists(path):
         if not path.is_absolute() and _HUB_ID.fullmatch(base):
-            return read_model_facts(None), []
+            try:
+                return hub_facts(base, spec.model.revision, ask=ask_hub), []
+            except (BrokenModelError, OSError):
+                # Its copy in the cache is not whole; the download mends it.
+                return read_model_facts(None), []
         near = _near(path)
         fix = f"Did you mean {near}?" if near else "veri-jupyter sample ./sample writes one to try."
         return ModelFacts(), [_fault(base, "there is no such folder.", fix)]
