@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.errors import InvalidRequest
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.planner import Plan, make_plan
 from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
 from kernel_launcher.preflight.model import check_model
 from kernel_launcher.preflight.resources import check_resources
 from kernel_launcher.protocol.files import write_json
+from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
     from kernel_launcher.data.snapshot import Snapshot
@@ -65,7 +66,12 @@ class Prepared:
 
 
 def prepare(
-    spec: JobSpec, rows: object | None = None, *, base_dir: Path | None = None, to_run: bool = True
+    spec: JobSpec,
+    rows: object | None = None,
+    *,
+    base_dir: Path | None = None,
+    to_run: bool = True,
+    ask_hub: bool = False,
 ) -> Prepared:
     """Check a spec against files, data, GPUs and the environment, and plan it.
 
@@ -74,13 +80,14 @@ def prepare(
         rows: Rows from the notebook: a list of dicts, a DataFrame or a Dataset; instead of ``dataset.id``.
         base_dir: What relative paths are relative to (default: the working directory).
         to_run: Whether it is to run here. A plan alone needs neither data nor the GPUs that it is for.
+        ask_hub: Ask the hub about a model that is not here, a second at most.
 
     Raises:
         InvalidRequest: With every fault that was found.
     """
-    model, model_faults = check_model(spec)
+    model, model_faults = check_model(spec, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
-    faults = [*model_faults, *resource_faults]
+    faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults]
     if to_run:
         faults += environment_faults(spec.resources.python)
     data, snapshot = None, None
@@ -91,6 +98,21 @@ def prepare(
         plan = make_plan(spec, hardware, model)
     except InvalidRequest as error:
         raise InvalidRequest([*faults, *error.faults]) from None
+    if to_run:
+        faults += _decided_faults(plan)
     if faults:
         raise InvalidRequest(faults)
     return Prepared(spec=spec, plan=plan, data=data, snapshot=snapshot)
+
+
+def _decided_faults(plan: Plan) -> list[Fault]:
+    """What was left open, and was decided in a way that this release cannot run."""
+    if plan.zero_stage_requested != "auto" or plan.method.zero_stage == 0 or plan.method.cpu_offload:
+        return []  # asked for, and refused by name already
+    held, budget = plan.estimate.model_states_bytes or 0, plan.estimate.budget_bytes
+    reason = (
+        f"the plan is zero_stage = {plan.method.zero_stage} (states of {held / 1e9:.1f} GB, a budget of "
+        f"{budget / 1e9:.1f} GB a rank), and sharded training (FSDP2) is not in this release."
+    )
+    fix = "Set lora_rank, say 16, or take a smaller model; zero_stage = 0 runs it all the same, whole on every rank."
+    return [Fault("method.zero_stage", "'auto'", reason, fix, "not_in_release")]

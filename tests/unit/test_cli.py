@@ -114,10 +114,11 @@ def test_a_verb_of_a_later_release_is_refused_by_name(verb, run):
 
 
 def test_plan_says_what_would_happen_and_starts_nothing(job_file, run, tmp_path):
-    """Defaults with reasons, warnings, the line; no folder, no job."""
+    """Count, budget, decision, the line, what was filled in with reasons; no folder, no job."""
     code, out, err = run("plan", job_file, "--gpus", "2")
     assert (0, "") == (code, err)
-    assert out.splitlines()[-1].startswith("plan: dp=2 zero_stage=0 tp=1 cp=1 mbs=1")
+    assert ["parameters", "budget", "decision"] == [line.partition(":")[0] for line in out.splitlines()[:3]]
+    assert out.splitlines()[3].startswith("plan: dp=2 zero_stage=0 tp=1 cp=1 mbs=1")
     assert "default: learning_rate = 0.0002: usual for a LoRA adapter." in out
     assert not (tmp_path / "runs").exists()
     assert "no jobs\n" == run("jobs")[1]

@@ -1,0 +1,135 @@
+"""From a spec, a machine and a model to a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_launcher.errors import Fault, InvalidRequest
+from kernel_launcher.planner.advice import warnings
+from kernel_launcher.planner.estimate import Rule
+from kernel_launcher.planner.plan import Default, Plan
+from kernel_launcher.spec.refusals import layout_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernel_launcher.planner.inputs import Hardware, ModelFacts
+    from kernel_launcher.spec import JobSpec
+    from kernel_launcher.spec.fields import Method
+
+DEFAULT_LENGTH = 1024
+CPU_RANKS = 2
+MOST_RANKS = 8
+
+
+def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
+    """Decide everything that the spec leaves open.
+
+    Raises:
+        InvalidRequest: What was asked does not go with the number or the kind of GPUs.
+    """
+    open_settings = _OpenSettings(spec.method)
+    ranks = _ranks(spec, hardware)
+    if ranks is None:
+        ranks, reason = _default_ranks(hardware)
+        open_settings.note("gpu_count", ranks, reason)
+    asked = spec.method
+    if faults := [*layout_faults(asked, ranks), *_format_faults(asked, hardware)]:
+        raise InvalidRequest(faults)
+    open_settings.fill(model)
+    rule = Rule.of(open_settings.method, model, hardware, ranks)
+    open_settings.set(zero_stage=rule.stage)
+    open_settings.set_batch(ranks)
+    method, estimate = open_settings.method, rule.estimate(rule.stage)
+    return Plan(
+        method=method,
+        resources=spec.resources.model_copy(update={"gpu_type": hardware.gpu_type, "gpu_count": ranks}),
+        zero_stage_requested=asked.zero_stage,
+        estimate=estimate,
+        trace=tuple(rule.trace()),
+        defaults=tuple(open_settings.filled),
+        warnings=tuple(warnings(asked, method, estimate, hardware, model)),
+    )
+
+
+class _OpenSettings:
+    """The hyperparameters on their way to being all decided, and what was filled in."""
+
+    def __init__(self, asked: Method) -> None:
+        self.method = asked
+        self.filled: list[Default] = []
+
+    def set(self, **decided: Any) -> None:
+        """Decide."""
+        self.method = self.method.model_copy(update=decided)
+
+    def note(self, key: str, value: Any, reason: str) -> None:
+        """Say what was filled in, and why."""
+        self.filled.append(Default(key, value, reason))
+
+    def default(self, key: str, value: Any, reason: str) -> None:
+        """Fill in a setting, and say so."""
+        self.set(**{key: value})
+        self.note(key, value, reason)
+
+    def fill(self, model: ModelFacts) -> None:
+        """Everything that depends on the method and the model alone."""
+        asked, dpo = self.method, self.method.type == "dpo"
+        if asked.learning_rate is None:
+            kind = "a LoRA adapter" if asked.lora_rank else "a full fine-tune"
+            rate = (5e-5 if asked.lora_rank else 5e-6) if dpo else (2e-4 if asked.lora_rank else 2e-5)
+            self.default("learning_rate", rate, f"usual for {kind}{' with DPO' if dpo else ''}.")
+        length = "max_length" if dpo else "max_seq_length"
+        if getattr(asked, length) is None:
+            self.default(length, *_default_length(model))
+        if dpo and asked.beta is None:
+            self.default("beta", 0.1, "usual for DPO.")
+        if dpo and asked.loss_type is None:
+            self.default("loss_type", "sigmoid", "DPO as it was published.")
+        if asked.num_epochs is None and asked.max_steps is None:
+            self.default("num_epochs", 1.0, "one pass over the data.")
+        if asked.lora_rank and asked.lora_alpha is None:
+            self.default("lora_alpha", float(asked.lora_rank), "equal to lora_rank: a scaling of 1.")
+        if asked.checkpoint_every is None:
+            self.note("checkpoint_every", 0, "off: this release saves the final model only.")
+
+    def set_batch(self, ranks: int) -> None:
+        """Micro batch, accumulation and global batch: what is left open follows from the rest."""
+        asked = self.method
+        micro = asked.micro_batch_size if isinstance(asked.micro_batch_size, int) else 1
+        each = micro * ranks
+        accumulation = asked.gradient_accumulation_steps or (asked.global_batch_size or each) // each
+        self.set(
+            micro_batch_size=micro,
+            gradient_accumulation_steps=accumulation,
+            global_batch_size=each * accumulation,
+            data_parallel_size=ranks,
+        )
+
+
+def _format_faults(method: Method, hardware: Hardware) -> Iterator[Fault]:
+    if method.precision != "fp32" and not hardware.bf16:
+        reason = f"{hardware.gpu_type} does not compute in bfloat16."
+        yield Fault("method.precision", repr(method.precision), reason, 'Use precision = "fp32".')
+
+
+def _ranks(spec: JobSpec, hardware: Hardware) -> int | None:
+    if spec.resources.gpu_ids:
+        return len(spec.resources.gpu_ids)
+    return spec.resources.gpu_count
+
+
+def _default_ranks(hardware: Hardware) -> tuple[int, str]:
+    if hardware.is_cpu:
+        ranks = min(CPU_RANKS, hardware.cores)
+        return ranks, f"no GPU here: {ranks} rank{'s' if ranks > 1 else ''} on the processor."
+    if hardware.slots > MOST_RANKS:
+        return MOST_RANKS, f"of the {hardware.slots} x {hardware.gpu_type} here; a job takes {MOST_RANKS} at most."
+    where = "here" if hardware.host_memory_bytes is not None else "of one machine"
+    return hardware.slots, f"every {hardware.gpu_type} {where}."
+
+
+def _default_length(model: ModelFacts) -> tuple[int, str]:
+    if model.max_length is not None and model.max_length < DEFAULT_LENGTH:
+        return model.max_length, "the model's limit; longer rows are cut."
+    return DEFAULT_LENGTH, "longer rows are cut."
