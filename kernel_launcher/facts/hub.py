@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_launcher.facts import catalogue
-from kernel_launcher.facts.model import facts_of_config, read_cached_facts
+from kernel_launcher.facts.model import facts_of_config, read_partial_facts
 from kernel_launcher.planner import ModelFacts
 
 MOST_SECONDS = 1.0
@@ -34,7 +34,7 @@ def hub_facts(model_id: str, revision: str | None = None, *, ask: bool = False) 
     """
     snapshot = cached_snapshot(model_id, revision)
     if snapshot is not None:
-        facts = read_cached_facts(snapshot)
+        facts = read_partial_facts(snapshot)
         if facts.param_count is not None:
             return replace(facts, source=f"{facts.source}, in the hub's cache")
     asked = _ask(model_id, revision or "main") if ask else None

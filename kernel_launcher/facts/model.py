@@ -46,17 +46,17 @@ def read_model_facts(base: Path | None) -> ModelFacts:
     return _read_once(base, _signature(base))
 
 
-def read_cached_facts(snapshot: Path) -> ModelFacts:
-    """The facts of a model in the hub's cache, which may hold some of its files only.
+def read_partial_facts(base: Path) -> ModelFacts:
+    """The facts of a model folder that may hold some of its files only, such as one in the hub's cache.
 
     Raises:
         BrokenModelError: A file that is there lies about its size.
     """
     try:
-        return read_model_facts(snapshot)
+        return read_model_facts(base)
     except MissingShardError:
         # The index says how many bytes there are in all.
-        return facts_of_config(read_config(snapshot), stored_bytes=_total_size(snapshot / _INDEX))
+        return facts_of_config(read_config(base), stored_bytes=_total_size(base / _INDEX))
 
 
 def facts_of_config(config: Mapping[str, Any], *, stored_bytes: int | None = None) -> ModelFacts:

@@ -190,7 +190,9 @@ def _spawn(entry: Entry, prepared: Prepared) -> Launched | Failed:
         time.sleep(0.02)
     process.kill()
     index.remove(entry.id)
-    return Failed("the launcher did not come up", tuple(redact(line) for line in tail(run.launcher_log, TAIL_LINES)))
+    planned = set(prepared.plan.describe())
+    words = [redact(line) for line in tail(run.launcher_log, TAIL_LINES) if line not in planned]
+    return Failed("the launcher did not come up", tuple(words))
 
 
 def _launcher(entry: Entry, prepared: Prepared) -> subprocess.Popen[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from kernel_launcher.preflight.environment import environment_faults
 from kernel_launcher.preflight.model import check_model
 from kernel_launcher.preflight.resources import check_resources
 from kernel_launcher.protocol.files import write_json
+from kernel_launcher.secrets import redact
 from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Prepared:
             data = DataRef(kind=data.kind, path=str(run.snapshot), digest=data.digest)
         write_json(run.spec, {"job": job, "spec": self.spec.to_sections(), "data": asdict(data)})
         write_json(run.plan, self.plan.to_json())
+        # First in the log, before the launcher has a word.
+        run.launcher_log.write_text("".join(f"{line}\n" for line in self.plan.describe()), encoding="utf-8")
 
 
 def prepare(
@@ -85,24 +88,37 @@ def prepare(
     Raises:
         InvalidRequest: With every fault that was found.
     """
-    model, model_faults = check_model(spec, ask_hub=ask_hub)
+    model, model_faults = check_model(spec, to_run=to_run, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
     faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults]
     if to_run:
         faults += environment_faults(spec.resources.python)
     data, snapshot = None, None
-    if to_run or rows is not None or spec.dataset.id is not None:
+    missing = not to_run and rows is None and _is_missing(spec.dataset.id)
+    if to_run or rows is not None or (spec.dataset.id is not None and not missing):
         data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd())
         faults += data_faults
     try:
         plan = make_plan(spec, hardware, model)
     except InvalidRequest as error:
         raise InvalidRequest([*faults, *error.faults]) from None
+    if missing:
+        plan = replace(
+            plan, warnings=(*plan.warnings, f"{redact(spec.dataset.id or '')} is not here, so no row was checked.")
+        )
     if to_run:
         faults += _decided_faults(plan)
     if faults:
         raise InvalidRequest(faults)
     return Prepared(spec=spec, plan=plan, data=data, snapshot=snapshot)
+
+
+def _is_missing(data: str | None) -> bool:
+    """Whether data is named by a path, and not there; a plan can do without."""
+    try:
+        return data is not None and Path(data).is_absolute() and not Path(data).exists()
+    except OSError:  # too long a name: that is said when the data is looked at
+        return False
 
 
 def _decided_faults(plan: Plan) -> list[Fault]:

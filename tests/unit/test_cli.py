@@ -307,11 +307,14 @@ def test_stopping_in_vain_is_a_failure(run, tmp_path, monkeypatch):
 
 def test_logs(run, done):
     """The last lines, of all or of one rank, in words or as a list; a rank without a log has none."""
-    assert (0, "== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
+    *_, warning, default = client.find("first").run.launcher_log.read_text().splitlines()
+    planned = f"== launcher ==\n{warning}\n{default}\n"
+    assert (0, f"{planned}== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
     assert (0, "line 4\n", "") == run("logs", "first", "-n", "1", "--rank", "0")
     assert ["line 3", "line 4"] == json.loads(run("logs", "first", "-n", "2", "--rank", "0", "--json")[1])
     assert (0, "", "") == run("logs", "first", "--rank", "7")
-    assert (0, "== rank 0 ==\nline 4\n", "") == run("logs", "first", "-f", "-n", "1")
+    followed = f"== launcher ==\n{default}\n== rank 0 ==\nline 4\n"
+    assert (0, followed, "") == run("logs", "first", "-f", "-n", "1")
     code, out, _ = run("logs", "first", "-f", "--json")
     assert 1 == code
     assert "--follow" in json.loads(out)["error"]["message"]
