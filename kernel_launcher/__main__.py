@@ -126,15 +126,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     prepared = prepare(_spec(arguments), to_run=False, ask_hub=arguments.hub)
     plan = prepared.plan
     if arguments.json:
-        # There is no peak model in this release: states only, and no verdict about a peak.
-        shown = plan.to_json()
-        _print_json({k: shown[k] for k in ("line", "resolved_parallelism", "warnings", "defaults")} | _NO_PEAK)
+        _print_json({key: value for key, value in plan.to_json().items() if key not in _OF_THE_FILE})
     else:
         print("\n".join(plan.describe()))
     return 0
 
 
-_NO_PEAK = {"peak": None, "verdict": None}
+_OF_THE_FILE = ("method", "resources", "outlook")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -139,9 +139,9 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
 
 
 def _give_plan(shell: Shell, asked: Namespace, prepared: Prepared) -> None:
-    from veri_jupyter.monitor.show import say
+    from veri_jupyter.monitor.show import show_plan
 
-    say(prepared.plan.describe())
+    show_plan(prepared.plan)
     _assign(shell, asked.output, prepared.plan)
 
 

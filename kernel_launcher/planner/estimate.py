@@ -10,8 +10,9 @@ from kernel_launcher.planner.states import BUDGET_SHARE, RESERVE_BYTES, budget, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernel_launcher.planner.inputs import Hardware, ModelFacts, Stage
+    from kernel_launcher.planner.inputs import Hardware, ModelFacts
     from kernel_launcher.planner.states import States
+    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.spec.fields import Method
 
 

@@ -17,7 +17,6 @@ NO_CONFIG = Unknown("the model's config.json is not at hand")
 HOST_SHARE = 0.7
 
 Link = Literal["nvlink", "pcie"]
-Stage = Literal[0, 2, 3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

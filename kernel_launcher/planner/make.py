@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.planner.advice import warnings
+from kernel_launcher.planner.choose import corrected, largest_micro, micro_candidates
 from kernel_launcher.planner.estimate import Rule
+from kernel_launcher.planner.outlook import Outlook, workload_of
 from kernel_launcher.planner.plan import Default, Plan
 from kernel_launcher.spec.refusals import layout_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from kernel_launcher.planner.inputs import Hardware, ModelFacts
+    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.spec import JobSpec
     from kernel_launcher.spec.fields import Method
 
@@ -22,8 +25,14 @@ CPU_RANKS = 2
 MOST_RANKS = 8
 
 
-def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
+def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts, *, stages: Collection[Stage] = (0, 2, 3)) -> Plan:
     """Decide everything that the spec leaves open.
+
+    Args:
+        spec: What was asked.
+        hardware: What it is for.
+        model: What is trained.
+        stages: Stages that may be taken where the rule's choice does not fit.
 
     Raises:
         InvalidRequest: What was asked does not go with the number or the kind of GPUs.
@@ -38,17 +47,28 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
         raise InvalidRequest(faults)
     open_settings.fill(model)
     rule = Rule.of(open_settings.method, model, hardware, ranks)
-    open_settings.set(zero_stage=rule.stage)
-    open_settings.set_batch(ranks)
-    method, estimate = open_settings.method, rule.estimate(rule.stage)
+    four_bit = asked.load_in_4bit or "4 bits" in model.quantized
+
+    def outlook() -> Outlook:
+        workload = workload_of(open_settings.method, ranks, on_cpu=hardware.is_cpu, four_bit=four_bit)
+        return Outlook(workload, model.shape, hardware.visible_per_rank(ranks))
+
+    stage, trace = rule.stage, [*rule.trace()]
+    if asked.zero_stage == "auto" and asked.plan_policy == "peak" and ranks > 1 and not asked.cpu_offload:
+        stage, correction = corrected(stage, outlook(), stages)
+        trace += [correction] if correction else []
+    open_settings.set(zero_stage=stage)
+    open_settings.set_batch(ranks, outlook())
+    method, estimate = open_settings.method, rule.estimate(stage)
     return Plan(
         method=method,
         resources=spec.resources.model_copy(update={"gpu_type": hardware.gpu_type, "gpu_count": ranks}),
         zero_stage_requested=asked.zero_stage,
         estimate=estimate,
-        trace=tuple(rule.trace()),
+        trace=tuple(trace),
         defaults=tuple(open_settings.filled),
         warnings=tuple(warnings(asked, method, estimate, hardware, model)),
+        outlook=outlook(),
     )
 
 
@@ -93,8 +113,10 @@ class _OpenSettings:
         if asked.checkpoint_every is None:
             self.note("checkpoint_every", 0, "off: this release saves the final model only.")
 
-    def set_batch(self, ranks: int) -> None:
+    def set_batch(self, ranks: int, outlook: Outlook) -> None:
         """Micro batch, accumulation and global batch: what is left open follows from the rest."""
+        if self.method.micro_batch_size == "auto":
+            self._fit_micro_batch(ranks, outlook)
         asked = self.method
         micro = asked.micro_batch_size if isinstance(asked.micro_batch_size, int) else 1
         each = micro * ranks
@@ -105,6 +127,14 @@ class _OpenSettings:
             global_batch_size=each * accumulation,
             data_parallel_size=ranks,
         )
+
+    def _fit_micro_batch(self, ranks: int, outlook: Outlook) -> None:
+        asked = self.method
+        candidates, whole = micro_candidates(ranks, asked.gradient_accumulation_steps, asked.global_batch_size)
+        if whole is not None and asked.global_batch_size is None:
+            self.default("global_batch_size", whole, "usual with an automatic micro batch.")
+        micro, reason = largest_micro(candidates, whole // ranks if whole else None, outlook)
+        self.default("micro_batch_size", micro, reason)
 
 
 def _format_faults(method: Method, hardware: Hardware) -> Iterator[Fault]:

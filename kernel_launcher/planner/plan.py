@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.planner.estimate import Estimate, gb
+from kernel_launcher.planner.outlook import Outlook, in_words
+from kernel_launcher.planner.shape import Unknown
+from kernel_launcher.planner.verdict import GIB, Fit
 from kernel_launcher.spec.fields import Method, Resources
+
+if TYPE_CHECKING:
+    from kernel_launcher.planner.alternatives import Alternative
+    from kernel_launcher.planner.levers import Lever
+    from kernel_launcher.planner.peak import Peak
+    from kernel_launcher.planner.verdict import Verdict
+
+_MOST_LEVERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class Plan:
         trace: How ``zero_stage`` was decided, line by line.
         defaults: What was filled in.
         warnings: What a person should know before the start.
+        outlook: The job as the memory model sees it.
     """
 
     method: Method
@@ -42,6 +54,42 @@ class Plan:
     trace: tuple[str, ...]
     defaults: tuple[Default, ...]
     warnings: tuple[str, ...]
+    outlook: Outlook
+
+    @property
+    def peak(self) -> Peak | Unknown:
+        """What one rank will hold at its worst moment, or why the memory model cannot say."""
+        return self.outlook.peak()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it fits. No verdict ever blocks a run."""
+        return self.outlook.verdict()
+
+    @property
+    def peak_text(self) -> str:
+        """The verdict in words: number, limit, band, phase and term."""
+        return in_words(self.verdict)
+
+    @property
+    def peak_terms(self) -> dict[str, float]:
+        """Bytes at the worst moment by term, with ``overhead`` for what is held beside tensors; empty if unknown."""
+        peak, needed = self.peak, self.verdict.needed_bytes
+        if isinstance(peak, Unknown) or needed is None:
+            return {}
+        return {
+            **{str(term): size for term, size in peak.worst.terms.items()},
+            "overhead": needed - peak.tensor_bytes,
+        }
+
+    @property
+    def levers(self) -> list[Lever]:
+        """What would lower the memory, cheapest first, each with its gain."""
+        return self.outlook.levers()
+
+    def alternatives(self) -> list[Alternative]:
+        """Every stage, micro batch and recompute of the same optimizer batch, best first."""
+        return self.outlook.alternatives()
 
     @property
     def world_size(self) -> int:
@@ -78,9 +126,24 @@ class Plan:
         }
 
     def describe(self) -> list[str]:
-        """The plan for a reader: how it was decided, the plan line, the warnings, and what was filled in."""
-        filled = [f"default: {default}" for default in self.defaults]
-        return [*self.trace, self.line, *(f"warning: {warning}" for warning in self.warnings), *filled]
+        """The plan for a reader: how it was decided, the plan line, the peak, warnings, and what was filled in."""
+        return [
+            *self.trace,
+            self.line,
+            f"peak: {self.peak_text}",
+            *(f"lever: {lever}" for lever in self.levers_to_tell()),
+            *(f"warning: {warning}" for warning in self.warnings),
+            *(f"default: {default}" for default in self.defaults),
+        ]
+
+    def levers_to_tell(self) -> list[str]:
+        """The first levers in words, where there is something to lower."""
+        if self.verdict.fit not in (Fit.TIGHT, Fit.DOES_NOT_FIT):
+            return []
+        return [
+            f"{lever.key} = {lever.value}: -{lever.gain_bytes / GIB:.1f} GiB ({lever.cost})"
+            for lever in self.levers[:_MOST_LEVERS]
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.describe())
@@ -89,15 +152,46 @@ class Plan:
         """How IPython shows it."""
         printer.text(str(self))
 
+    def html(self) -> str:
+        """The plan as a card for a notebook."""
+        from kernel_launcher.planner.card import card
+
+        return card(self)
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
     def to_json(self) -> dict[str, Any]:
         """The plan as one JSON object."""
         return {
             "line": self.line,
             "resolved_parallelism": self.resolved_parallelism,
             "warnings": list(self.warnings),
+            "peak": self._peak_json(),
+            "verdict": self.verdict.fit,
+            "verdict_text": self.peak_text,
+            "levers": [
+                {"key": each.key, "value": each.value, "cost": each.cost, "gain_bytes": round(each.gain_bytes)}
+                for each in self.levers
+            ],
             "defaults": [asdict(default) for default in self.defaults],
             "method": self.method.model_dump(mode="json"),
             "resources": self.resources.model_dump(mode="json"),
+            "outlook": asdict(self.outlook),
+        }
+
+    def _peak_json(self) -> dict[str, Any] | None:
+        peak, verdict = self.peak, self.verdict
+        if isinstance(peak, Unknown) or verdict.needed_bytes is None:
+            return None
+        return {
+            "total_bytes": round(verdict.needed_bytes),
+            "tensor_bytes": round(peak.tensor_bytes),
+            "band_bytes": round(verdict.band_bytes),
+            "limit_bytes": round(verdict.limit_bytes),
+            "phase": verdict.phase,
+            "terms": {term: round(size) for term, size in self.peak_terms.items()},
+            "phases": {phase: round(size) for phase, size in peak.by_phase.items()},
         }
 
     @classmethod
@@ -112,4 +206,5 @@ class Plan:
             trace=tuple(resolved["trace"]),
             defaults=tuple(Default(**default) for default in value["defaults"]),
             warnings=tuple(value["warnings"]),
+            outlook=Outlook.from_json(value["outlook"]),
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernel_launcher.planner.inputs import Hardware, ModelFacts, Stage
+    from kernel_launcher.planner.inputs import Hardware, ModelFacts
+    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.spec.fields import Method
 
 RESERVE_BYTES = 2 * 2**30

@@ -18,8 +18,13 @@ from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
     from kernel_launcher.data.snapshot import Snapshot
+    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.protocol.paths import RunDir
     from kernel_launcher.spec import JobSpec
+
+
+_STAGES: tuple[Stage, ...] = (0, 2, 3)
+_RUNNABLE: tuple[Stage, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ def prepare(
         data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd())
         faults += data_faults
     try:
-        plan = make_plan(spec, hardware, model)
+        plan = make_plan(spec, hardware, model, stages=_RUNNABLE if to_run else _STAGES)
     except InvalidRequest as error:
         raise InvalidRequest([*faults, *error.faults]) from None
     if missing:

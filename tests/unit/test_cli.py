@@ -125,14 +125,24 @@ def test_plan_says_what_would_happen_and_starts_nothing(job_file, run, tmp_path)
 
 
 def test_plan_as_json_has_the_contracts_keys(job_file, run):
-    """One object with what was decided; there is no peak model yet, and the keys say so."""
+    """One object with what was decided; of a model without known layers there is no peak, and the keys say so."""
     code, out, err = run("plan", job_file, "--gpu-type", "H100-80GB", "--json")
     assert (0, "") == (code, err)
     plan = json.loads(out)
     assert {"resolved_parallelism", "peak", "verdict", "warnings", "line"} <= set(plan)
     assert 8 == plan["resolved_parallelism"]["data_parallel_size"]
-    assert plan["peak"] is None
-    assert plan["verdict"] is None
+    assert (None, "can't say") == (plan["peak"], plan["verdict"])
+
+
+def test_plan_as_json_has_the_peak(job_file, run):
+    """Total, band, limit, phase and terms in bytes, the verdict, and the levers with their gain."""
+    words = ("plan", job_file, "--set", "base=Qwen/Qwen3-4B", "--gpu-type", "L4-24GB", "--gpus", "4", "--json")
+    plan = json.loads(run(*words)[1])
+    assert "fits" == plan["verdict"]
+    sizes = {"total_bytes", "tensor_bytes", "band_bytes", "limit_bytes"}
+    assert sizes | {"phase", "terms", "phases"} == set(plan["peak"])
+    assert abs(plan["peak"]["total_bytes"] - sum(plan["peak"]["terms"].values())) < 100
+    assert all(lever["gain_bytes"] > 0 for lever in plan["levers"])
 
 
 def test_set_beats_options_and_options_beat_the_file(job_file, run):

@@ -304,9 +304,9 @@ def test_a_plan_survives_its_file(settings):
 
 
 def test_a_plan_tells_its_story_in_order():
-    """Parameters, budget, decision, the line; then warnings, then what was filled in."""
+    """Parameters, budget, decision, the line, the peak; then warnings, then what was filled in."""
     told = plan().describe()
     kinds = [line.partition(":")[0] for line in told]
-    order = ["parameters", "budget", "decision", "plan", "warning", "default"]
+    order = ["parameters", "budget", "decision", "plan", "peak", "warning", "default"]
     assert kinds == sorted(kinds, key=order.index)
     assert plan().line == told[3]
