@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernel_launcher.planner.alternatives import LARGEST_MICRO_BATCH
 from kernel_launcher.planner.verdict import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from kernel_launcher.planner.outlook import Outlook
     from kernel_launcher.planner.verdict import Verdict
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 DEFAULT_GLOBAL_BATCH = 16
 _STAGES: tuple[Stage, ...] = (0, 2, 3)  # those with the least traffic first
+
+
+class Fitted(NamedTuple):
+    """A micro batch, the global batch that it is for (None: it follows from the rest), and why it is this one."""
+
+    micro: int
+    total: int | None
+    reason: str
 
 
 def corrected(stage: Stage, outlook: Outlook, runnable: Collection[Stage]) -> tuple[Stage, str]:
@@ -40,44 +49,45 @@ def corrected(stage: Stage, outlook: Outlook, runnable: Collection[Stage]) -> tu
     return stage, f"kept: zero_stage = {stage} {_short(ruled)}, nor does any other."
 
 
-def micro_candidates(ranks: int, accumulation: int | None, total: int | None) -> tuple[list[int], int | None]:
-    """The micro batches to try, smallest first, and the global batch that they must divide.
+def fit_micro_batch(ranks: int, accumulation: int | None, total: int | None, outlook: Outlook) -> Fitted:
+    """The largest micro batch, up to 64, whose verdict is "fits"; the least where none is.
 
     Args:
         ranks: Number of ranks.
         accumulation: Micro-batches a step, if that is set.
         total: The global batch, if that is set; with neither, 16, or the next multiple of the ranks.
-    """
-    if total is None and accumulation is not None:
-        return list(range(1, LARGEST_MICRO_BATCH + 1)), None
-    whole = total or -(-DEFAULT_GLOBAL_BATCH // ranks) * ranks
-    each = whole // ranks
-    if accumulation is not None:
-        return [each // accumulation], whole
-    return [micro for micro in range(1, min(each, LARGEST_MICRO_BATCH) + 1) if each % micro == 0], whole
-
-
-def largest_micro(candidates: list[int], rows: int | None, outlook: Outlook) -> tuple[int, str]:
-    """The largest micro batch that fits, and why it is this one; the smallest where none does.
-
-    Args:
-        candidates: Micro batches, smallest first; memory grows with them.
-        rows: Rows of a rank in an optimizer step, if they are fixed: the rest is accumulated.
         outlook: The job.
     """
-    low, high = 0, len(candidates)
-    fit = Fit.FITS
-    while low < high:
-        middle = (low + high) // 2
-        micro = candidates[middle]
-        steps = rows // micro if rows else 1
-        fit = outlook.verdict(micro_batch_size=micro, accumulation_steps=steps).fit
-        low, high = (middle + 1, high) if fit is Fit.FITS else (low, middle)
-    if low:
-        return candidates[low - 1], "the largest that fits."
-    if fit is Fit.CANNOT_SAY:
-        return candidates[0], "the least: the memory model cannot say what fits."
-    return candidates[0], "the least, and even that does not fit for sure."
+    if accumulation is not None and total is None:
+        fits = _largest(range(1, LARGEST_MICRO_BATCH + 1), outlook)
+        return Fitted(fits or 1, None, _reason(fits, outlook))
+    total = total or -(-DEFAULT_GLOBAL_BATCH // ranks) * ranks
+    rows = total // ranks
+    if accumulation is not None:
+        return Fitted(rows // accumulation, total, "what the other two leave.")
+    # From the top: memory does not only grow with it, as a step of one micro-batch keeps no gradients in between.
+    tried = (micro for micro in range(min(rows, LARGEST_MICRO_BATCH), 0, -1) if rows % micro == 0)
+    fits = next(
+        (micro for micro in tried if _fits(outlook, micro_batch_size=micro, accumulation_steps=rows // micro)), 0
+    )
+    return Fitted(fits or 1, total, _reason(fits, outlook))
+
+
+def _largest(candidates: Sequence[int], outlook: Outlook) -> int:
+    """The largest that fits, 0 if none does; memory grows with it."""
+    return bisect_left(candidates, True, key=lambda micro: not _fits(outlook, micro_batch_size=micro))
+
+
+def _fits(outlook: Outlook, **changes: int) -> bool:
+    return outlook.verdict(**changes).fit is Fit.FITS
+
+
+def _reason(fits: int, outlook: Outlook) -> str:
+    if fits:
+        return "the largest that fits."
+    if outlook.verdict().fit is Fit.CANNOT_SAY:
+        return "the least: the memory model cannot say what fits."
+    return "the least, and even that does not fit for sure."
 
 
 def _short(verdict: Verdict) -> str:

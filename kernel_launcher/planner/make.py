@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.planner.advice import warnings
-from kernel_launcher.planner.choose import corrected, largest_micro, micro_candidates
+from kernel_launcher.planner.choose import corrected, fit_micro_batch
 from kernel_launcher.planner.estimate import Rule
 from kernel_launcher.planner.outlook import Outlook, workload_of
 from kernel_launcher.planner.plan import Default, Plan
@@ -130,11 +130,10 @@ class _OpenSettings:
 
     def _fit_micro_batch(self, ranks: int, outlook: Outlook) -> None:
         asked = self.method
-        candidates, whole = micro_candidates(ranks, asked.gradient_accumulation_steps, asked.global_batch_size)
-        if whole is not None and asked.global_batch_size is None:
-            self.default("global_batch_size", whole, "usual with an automatic micro batch.")
-        micro, reason = largest_micro(candidates, whole // ranks if whole else None, outlook)
-        self.default("micro_batch_size", micro, reason)
+        found = fit_micro_batch(ranks, asked.gradient_accumulation_steps, asked.global_batch_size, outlook)
+        if found.total is not None and asked.global_batch_size is None:
+            self.default("global_batch_size", found.total, "usual with an automatic micro batch.")
+        self.default("micro_batch_size", found.micro, found.reason)
 
 
 def _format_faults(method: Method, hardware: Hardware) -> Iterator[Fault]:

@@ -135,6 +135,15 @@ def test_an_automatic_micro_batch_is_64_at_most():
     assert (64, 256) == (free.method.micro_batch_size, free.method.global_batch_size)
 
 
+def test_one_micro_batch_a_step_may_fit_where_two_do_not():
+    """FSDP2 keeps whole gradients between micro-batches, so the largest is looked for from the top."""
+    made = plan("Qwen/Qwen3-32B", ("H100-80GB", 8), micro_batch_size="auto", global_batch_size=64)
+    fits = {
+        a.workload.micro_batch_size for a in made.alternatives() if a.verdict.fit is Fit.FITS and a.workload.recompute
+    }
+    assert max(fits, default=1) == made.method.micro_batch_size
+
+
 def test_where_nothing_fits_the_micro_batch_is_the_least():
     """Of a model that is too large, and of one that is not known; the plan says so."""
     large = plan("Qwen/Qwen3-32B", micro_batch_size="auto")
