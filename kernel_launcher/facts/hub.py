@@ -38,7 +38,7 @@ def hub_facts(model_id: str, revision: str | None = None, *, ask: bool = False) 
         if facts.param_count is not None:
             return replace(facts, source=f"{facts.source}, in the hub's cache")
     asked = _ask(model_id, revision or "main") if ask else None
-    known = asked or catalogue.facts_of(model_id)
+    known = asked or (None if revision else catalogue.facts_of(model_id))
     if known is not None:
         return known
     why = (

@@ -85,6 +85,11 @@ class ModelFacts:
     tied: bool | None = None
     quantized: str = ""
 
+    @property
+    def is_4bit(self) -> bool:
+        """Whether the stored weights are packed to four bits, so that they cannot be sharded."""
+        return "4 bits" in self.quantized
+
     def lora_param_count(self, rank: int, targets: Iterable[str]) -> int:
         """Parameters of a LoRA adapter: rank x (inputs + outputs) for each targeted layer."""
         return rank * sum(self.linears.get(name, 0) for name in targets)

@@ -10,6 +10,7 @@ from kernel_launcher.planner.choose import corrected, fit_micro_batch
 from kernel_launcher.planner.estimate import Rule
 from kernel_launcher.planner.outlook import Outlook, workload_of
 from kernel_launcher.planner.plan import Default, Plan
+from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.spec.refusals import layout_faults
 
 if TYPE_CHECKING:
@@ -43,14 +44,16 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts, *, stages: C
         ranks, reason = _default_ranks(hardware)
         open_settings.note("gpu_count", ranks, reason)
     asked = spec.method
-    if faults := [*layout_faults(asked, ranks), *_format_faults(asked, hardware)]:
+    if faults := [*layout_faults(asked, ranks), *_format_faults(asked, hardware, model, ranks)]:
         raise InvalidRequest(faults)
     open_settings.fill(model)
     rule = Rule.of(open_settings.method, model, hardware, ranks)
-    four_bit = asked.load_in_4bit or "4 bits" in model.quantized
+    four_bit = asked.load_in_4bit or model.is_4bit
 
     def outlook() -> Outlook:
         workload = workload_of(open_settings.method, ranks, on_cpu=hardware.is_cpu, four_bit=four_bit)
+        if model.quantized and not model.is_4bit:
+            workload = Unknown(f"its weights are stored quantised ({model.quantized})")
         return Outlook(workload, model.shape, hardware.visible_per_rank(ranks))
 
     stage, trace = rule.stage, [*rule.trace()]
@@ -136,10 +139,14 @@ class _OpenSettings:
         self.default("micro_batch_size", found.micro, found.reason)
 
 
-def _format_faults(method: Method, hardware: Hardware) -> Iterator[Fault]:
+def _format_faults(method: Method, hardware: Hardware, model: ModelFacts, ranks: int) -> Iterator[Fault]:
     if method.precision != "fp32" and not hardware.bf16:
         reason = f"{hardware.gpu_type} does not compute in bfloat16."
         yield Fault("method.precision", repr(method.precision), reason, 'Use precision = "fp32".')
+    if model.is_4bit and method.lora_rank and not method.load_in_4bit and ranks > 1 and method.zero_stage != 0:
+        reason = f"the base is stored in 4 bits ({model.quantized}), which cannot be sharded over {ranks} GPUs."
+        fix = "Set zero_stage = 0: each GPU holds its own 4-bit copy. Or use one GPU."
+        yield Fault("method.zero_stage", repr(method.zero_stage), reason, fix)
 
 
 def _ranks(spec: JobSpec, hardware: Hardware) -> int | None:

@@ -64,7 +64,7 @@ def states_of(method: Method, model: ModelFacts) -> States | None:
         return None
     if method.lora_rank:
         adapter = model.lora_param_count(method.lora_rank, method.lora_target_modules)
-        packed = method.load_in_4bit or "4 bits" in model.quantized
+        packed = method.load_in_4bit or model.is_4bit
         base = int((_PACKED_BYTES if packed else _FROZEN_BYTES[method.precision]) * count)
         return States(base + _ADAPTER_BYTES * adapter, base, 0, _SAVED_ADAPTER_BYTES * adapter)
     reference = _REFERENCE_BYTES * count if method.type == "dpo" else 0

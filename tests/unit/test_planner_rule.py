@@ -148,6 +148,17 @@ def test_one_gpu_is_never_sharded():
     assert "has nobody to share with" in made.trace[2]
 
 
+def test_a_base_that_is_stored_in_4_bits_is_not_sharded():
+    """Each GPU holds its own copy, if that is what is asked for; other packed formats have no peak."""
+    packed = ModelFacts(param_count=N, source="counted", quantized="bitsandbytes, 4 bits")
+    with pytest.raises(InvalidRequest) as caught:
+        plan("owner/model", L4X4, packed, lora_rank=8)
+    assert ["method.zero_stage"] == [fault.key for fault in caught.value.faults]
+    assert N * 6 // 10 == plan("owner/model", L4X4, packed, lora_rank=8, zero_stage=0).estimate.model_states_bytes
+    fp8 = ModelFacts(param_count=N, source="counted", quantized="fp8")
+    assert "stored quantised (fp8)" in plan("owner/model", L4X4, fp8, lora_rank=8).peak_text
+
+
 def test_bf16_is_refused_on_a_gpu_without_it():
     """With the alternative, which is taken."""
     with pytest.raises(InvalidRequest) as caught:
