@@ -62,7 +62,8 @@ def _casts_weight(workload: Workload) -> bool:
 
 def _fused(workload: Workload, shape: ModelShape, gradient: float) -> HeadMemory:
     """TRL's fused head: tiles of logits, gradients collected in fp32 (read in source; measured on the CPU)."""
-    tokens, h = workload.tokens, shape.hidden
+    h = shape.hidden
+    tokens = workload.tokens - workload.rows  # the last token of a row predicts nothing
     width, residual = _computed(workload), workload.arithmetic.residual
     tile_tokens, tile_vocab = min(tokens, TILE_TOKENS), min(shape.vocab, TILE_VOCAB)
     tile = tile_tokens * tile_vocab * FP32
@@ -102,7 +103,9 @@ def _logits(workload: Workload, shape: ModelShape, gradient: float) -> HeadMemor
         forward = (width + 2 * FP32 if width != FP32 else 2 * FP32) * entries
         loss_backward = 3 * FP32 * entries
     backward = width * entries + gradient + entry
-    if _casts_weight(workload) and gradient:
+    if _casts_weight(workload):
+        # The norm's fp32 output, which the head casts, has a name; the bf16 gradient of its weight is cast at last.
+        forward += workload.tokens * shape.hidden * FP32
         backward += shape.embedding_params * BF16
     return HeadMemory(
         kept + probabilities, kept + forward, kept + loss_backward, kept + backward, gradient, shares_gradient=True
