@@ -102,6 +102,10 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--gpus", metavar="N|LIST", help="number of GPUs, or their indices (0,2 or 0-3)")
         sub.add_argument("--gpu-type", metavar="T", help="kind of GPU to plan for")
         sub.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting")
+        if name == "plan":
+            sub.add_argument(
+                "--hub", action="store_true", help="ask the hub about a model that is not here, for a second"
+            )
         if name == "run":
             sub.add_argument("--name", help="name of the job and its folder")
             sub.add_argument("--run-dir", metavar="DIR", help="the job's folder (default: ./runs/NAME)")
@@ -132,18 +136,16 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    prepared = prepare(_spec(arguments), to_run=False)
+    prepared = prepare(_spec(arguments), to_run=False, ask_hub=arguments.hub)
     plan = prepared.plan
     if arguments.json:
-        # There is no peak model in this release: states only, and no verdict about a peak.
-        shown = plan.to_json()
-        _print_json({k: shown[k] for k in ("line", "resolved_parallelism", "warnings", "defaults")} | _NO_PEAK)
+        _print_json({key: value for key, value in plan.to_json().items() if key not in _OF_THE_FILE})
     else:
         print("\n".join(plan.describe()))
     return 0
 
 
-_NO_PEAK = {"peak": None, "verdict": None}
+_OF_THE_FILE = ("method", "resources", "outlook")
 
 
 def _run(arguments: argparse.Namespace) -> int:

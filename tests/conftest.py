@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kernel_launcher.facts import machine
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -41,6 +43,12 @@ class Sample:
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index of jobs of each test is its own."""
     monkeypatch.setenv("VERI_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_machine() -> None:
+    """What was seen of the machine in one test is forgotten in the next."""
+    machine.driver_gpus.cache_clear()
 
 
 @pytest.fixture(scope="session")

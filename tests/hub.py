@@ -18,8 +18,11 @@ TOKEN = "hf_secretsecretsecret"
 
 
 @contextmanager
-def hub(files: Mapping[str, bytes]) -> Iterator[str]:
-    """The address of a hub with one repository; any other is gated, and its error repeats the caller's token."""
+def hub(files: Mapping[str, bytes], **more: object) -> Iterator[str]:
+    """The address of a hub with one repository; any other is gated, and its error repeats the caller's token.
+
+    What else its metadata says is given by name.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -31,7 +34,7 @@ def hub(files: Mapping[str, bytes]) -> Iterator[str]:
             self._head()
 
         def _head(self) -> bytes:
-            status, headers, body = _answer(self.path.partition("?")[0], files)
+            status, headers, body = _answer(self.path.partition("?")[0], files, more)
             self.send_response(status)
             for name, value in (headers | {"Content-Length": str(len(body))}).items():
                 self.send_header(name, value)
@@ -50,10 +53,10 @@ def hub(files: Mapping[str, bytes]) -> Iterator[str]:
         server.server_close()
 
 
-def _answer(path: str, files: Mapping[str, bytes]) -> tuple[int, dict[str, str], bytes]:
+def _answer(path: str, files: Mapping[str, bytes], more: Mapping[str, object]) -> tuple[int, dict[str, str], bytes]:
     if path.startswith(f"/api/models/{REPOSITORY}"):
         siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
-        return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": siblings}).encode()
+        return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": siblings, **more}).encode()
     if path.startswith(f"/{REPOSITORY}/resolve/"):
         body = files[path.removeprefix(f"/{REPOSITORY}/resolve/").partition("/")[2]]
         return 200, {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}, body

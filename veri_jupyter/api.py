@@ -63,7 +63,8 @@ def plan(
     method: str = _METHOD,
     gpu_type: str = _GPU_TYPE,
     gpus: Gpus = None,
-    trace: bool = False,
+    trace: object = False,
+    hub: bool = False,
     **hyperparameters: Any,
 ) -> Plan:
     """How a job would run: every open setting decided, with reasons, memory and warnings. Starts nothing.
@@ -74,16 +75,17 @@ def plan(
         method: Training method.
         gpu_type: Kind of GPU, also one that is not here.
         gpus: How many, or which ones.
-        trace: Not in this release.
+        trace: Not in this release; that of a ``resolved_parallelism`` is taken and dropped.
+        hub: Ask the hub about a model that is not here, a second at most.
         hyperparameters: Any other setting, such as ``lora_rank=8``.
 
     Raises:
         InvalidRequest: With everything that is wrong.
     """
-    if trace:
-        not_yet.refuse("trace", "")
+    if trace is True:
+        not_yet.refuse("Measuring the layers (trace)", "The plan says what its formula knows; leave trace out.")
     settings = hyperparameters | _chosen(method, gpu_type, gpus)
-    return prepare(spec_or_model, data, settings, to_run=False).plan
+    return prepare(spec_or_model, data, settings, to_run=False, ask_hub=hub).plan
 
 
 def train(
@@ -191,6 +193,7 @@ def prepare(
     *,
     overrides: Mapping[str, Any] | None = None,
     to_run: bool = True,
+    ask_hub: bool = False,
 ) -> Prepared:
     """Read, check and plan a job; ``overrides`` beat ``settings``, which beat ``source``.
 
@@ -201,7 +204,7 @@ def prepare(
     named = {"dataset.id": str(data)} if isinstance(data, str | Path) else {}
     rows = None if named else data
     spec = read_spec(source, settings={**settings, **named}, overrides=overrides)
-    return preflight.prepare(spec, rows, to_run=to_run)
+    return preflight.prepare(spec, rows, to_run=to_run, ask_hub=ask_hub)
 
 
 def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False) -> Job:

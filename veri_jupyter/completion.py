@@ -53,8 +53,8 @@ def _offers(shell: Shell, context: CompletionContext) -> tuple[str, Iterable[str
                 option, _, fragment = fragment.partition("=")
                 words.append(option)
             return fragment, _on_line(shell, MAGICS[name][0], words, fragment)
-    elif re.match(r"\s*%%veri_(train|plan)\b", context.full_text) and context.cursor_line:
-        return _in_toml(context)
+    elif (cell := re.match(r"\s*%%veri_(train|plan)\b", context.full_text)) and context.cursor_line:
+        return _in_toml(context, _sections(planned=cell[1] == "plan"))
     return "", ()
 
 
@@ -88,32 +88,34 @@ def _values(shell: Shell, what: str) -> Iterable[str]:
 
             return gpu_names()
         case "KEY=VALUE":
-            return [f"{key}=" for section in _sections() for key in _sections()[section]]
+            return [f"{key}=" for keys in _sections().values() for key in keys]
     return ()
 
 
-def _in_toml(context: CompletionContext) -> tuple[str, Iterable[str]]:
+def _in_toml(context: CompletionContext, sections: dict[str, list[str]]) -> tuple[str, Iterable[str]]:
     line = context.text_until_cursor
     if opened := re.fullmatch(r"\s*\[\s*(\w*)", line):
-        return opened[1], _sections()
+        return opened[1], sections
     key = re.fullmatch(r"\s*(\w*)", line)
     above = "\n".join(context.full_text.split("\n")[1 : context.cursor_line])
     headings = _SECTION.findall(above)
     if key is None or not headings:
         return "", ()
-    return key[1], [f"{name} = " for name in _sections().get(headings[-1], ())]
+    return key[1], [f"{name} = " for name in sections.get(headings[-1], ())]
 
 
-def _sections() -> dict[str, list[str]]:
-    """Each section of a job file with its settings that this release has."""
+def _sections(*, planned: bool = False) -> dict[str, list[str]]:
+    """Each section of a job file with its settings that this release has, or can plan."""
     from kernel_launcher.spec.fields import NotYet
     from kernel_launcher.spec.names import SECTIONS
+    from kernel_launcher.spec.refusals import OF_DPO
 
     return {
         section: [
             name
             for name, field in model.model_fields.items()
-            if not any(isinstance(mark, NotYet) for mark in field.metadata)
+            if planned or name not in OF_DPO
+            if not any(isinstance(mark, NotYet) and not (planned and mark.planned) for mark in field.metadata)
         ]
         for section, model in SECTIONS.items()
     }

@@ -135,13 +135,14 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
     settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
     overrides = dict(parse_override(pair) for pair in asked.set)
     source = cell if cell.strip() else asked.file
-    return api.prepare(source, _variable(shell, asked.data), settings, overrides=overrides, to_run=to_run)
+    rows, ask_hub = _variable(shell, asked.data), getattr(asked, "hub", False)
+    return api.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub)
 
 
 def _give_plan(shell: Shell, asked: Namespace, prepared: Prepared) -> None:
-    from veri_jupyter.monitor.show import say
+    from veri_jupyter.monitor.show import show_plan
 
-    say(prepared.plan.describe())
+    show_plan(prepared.plan)
     _assign(shell, asked.output, prepared.plan)
 
 

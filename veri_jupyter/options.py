@@ -81,6 +81,7 @@ def _plan() -> Parser:
         "%veri_plan", "Show how the job that the cell (TOML) or FILE describes would run. Starts nothing."
     )
     _job(parser)
+    parser.add_argument("--hub", action="store_true", help="ask the hub about a model that is not here, for a second")
     return parser
 
 

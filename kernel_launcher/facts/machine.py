@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from kernel_launcher.facts.gpus import KINDS, kind_of
 from kernel_launcher.planner import Hardware
 from kernel_launcher.planner.inputs import CPU
 
+if TYPE_CHECKING:
+    from kernel_launcher.facts.gpus import GpuKind
+    from kernel_launcher.planner.inputs import Link
+
 AUTO = "auto"
 
-# Type name: (memory as sold in GB, a word of the driver's name). A GPU that is elsewhere counts with memory as sold.
-CATALOGUE = {
-    "L4-24GB": (24, "L4"),
-    "A10G-24GB": (24, "A10G"),
-    "A100-80GB": (80, "A100"),
-    "H100-80GB": (80, "H100"),
-    "L40S-48GB": (48, "L40S"),
-    "H200-141GB": (141, "H200"),
-    "MI300X-192GB": (192, "MI300X"),
-}
 _MOST = 8
+_FIRST_WITH_BF16 = (8, 0)  # compute capability of Ampere
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU that this process may use: its name and its memory in bytes, as the driver gives them."""
+    """One GPU that this process may use: name, memory in bytes and bfloat16, as the driver gives them."""
 
     name: str
     memory_bytes: int
+    bf16: bool = True
 
 
 def visible_gpus() -> list[Gpu]:
@@ -40,22 +38,34 @@ def visible_gpus() -> list[Gpu]:
     import pynvml
 
     try:
-        pynvml.nvmlInit()
+        by_uuid = driver_gpus()
     except pynvml.NVMLError:
         return []
+    return [by_uuid[uuid] for uuid in _chosen(list(by_uuid), os.environ.get("CUDA_VISIBLE_DEVICES"))]
+
+
+@cache  # asking the driver takes milliseconds, and a plan is made anew with every move of a slider
+def driver_gpus() -> dict[str, Gpu]:
+    """Every GPU of this machine by UUID, asked for once; a driver that does not answer is asked again.
+
+    Raises:
+        NVMLError: There is no driver, or it failed.
+    """
+    import pynvml
+
+    pynvml.nvmlInit()
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        by_uuid = {
+        return {
             _text(pynvml.nvmlDeviceGetUUID(handle)): Gpu(
-                _text(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+                _text(pynvml.nvmlDeviceGetName(handle)),
+                int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) >= _FIRST_WITH_BF16,
             )
             for handle in handles
         }
-    except pynvml.NVMLError:
-        return []
     finally:
         pynvml.nvmlShutdown()
-    return [by_uuid[uuid] for uuid in _chosen(list(by_uuid), os.environ.get("CUDA_VISIBLE_DEVICES"))]
 
 
 def _chosen(uuids: list[str], visible: str | None) -> list[str]:
@@ -79,12 +89,30 @@ def _chosen(uuids: list[str], visible: str | None) -> list[str]:
 def this_machine() -> Hardware:
     """What ranks can run on here: its GPUs, or its processor."""
     gpus = visible_gpus()
+    kinds = [KINDS.get(type_of(gpu)) for gpu in gpus]
     return Hardware(
         gpu_type=type_of(gpus[0]) if gpus else CPU,
-        gpu_memory_bytes=tuple(sorted(gpu.memory_bytes for gpu in gpus)),
+        gpu_memory_bytes=tuple(
+            sorted(kind.sold_bytes if kind else gpu.memory_bytes for gpu, kind in zip(gpus, kinds, strict=True))
+        ),
+        # The driver's total has a part that no process gets; where the table knows that part, it is taken off.
+        visible_memory_bytes=tuple(
+            sorted(
+                min(gpu.memory_bytes, kind.visible_bytes) if kind else gpu.memory_bytes
+                for gpu, kind in zip(gpus, kinds, strict=True)
+            )
+        ),
+        bf16=all(gpu.bf16 for gpu in gpus),
+        link=_link(gpus[0], kinds[0]) if gpus else None,
         cores=usable_cores(),
         host_memory_bytes=_host_memory(),
     )
+
+
+def _link(gpu: Gpu, kind: GpuKind | None) -> Link | None:
+    if "PCI" in gpu.name.upper():
+        return "pcie"
+    return kind.link if kind else None
 
 
 def hardware_for(gpu_type: str) -> Hardware | None:
@@ -94,35 +122,35 @@ def hardware_for(gpu_type: str) -> Hardware | None:
         return here
     if gpu_type == CPU:
         return Hardware(gpu_type=CPU, cores=here.cores, host_memory_bytes=here.host_memory_bytes)
-    if gpu_type in CATALOGUE:
-        memory = CATALOGUE[gpu_type][0] * 10**9
-        return Hardware(
-            gpu_type=gpu_type,
-            gpu_memory_bytes=(memory,) * _MOST,
-            cores=here.cores,
-            host_memory_bytes=here.host_memory_bytes,
-        )
-    return None
+    kind = KINDS.get(gpu_type)
+    if kind is None:
+        return None
+    return Hardware(
+        gpu_type=gpu_type,
+        gpu_memory_bytes=(kind.sold_bytes,) * _MOST,
+        visible_memory_bytes=(kind.visible_bytes,) * _MOST,
+        bf16=kind.bf16,
+        link=kind.link,
+        cores=here.cores,
+        host_memory_bytes=None,
+    )
 
 
 def gpu_names() -> list[str]:
     """Every ``gpu_type`` that can be asked for."""
-    return list(dict.fromkeys([AUTO, CPU, *CATALOGUE, this_machine().gpu_type]))
+    return list(dict.fromkeys([AUTO, CPU, *KINDS, this_machine().gpu_type]))
 
 
 def type_of(gpu: Gpu) -> str:
     """The catalogue's name of a GPU, or the driver's where the catalogue has none."""
-    words = gpu.name.replace("-", " ").split()
-    for name, (sold, word) in CATALOGUE.items():
-        if word in words and 0.85 < gpu.memory_bytes / (sold * 1e9) < 1.1:
-            return name
-    return gpu.name
+    return kind_of(gpu.name, gpu.memory_bytes)
 
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+@cache
 def _host_memory() -> int:
     total = int(psutil.virtual_memory().total)
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -135,9 +163,13 @@ def _host_memory() -> int:
 
 def usable_cores() -> int:
     """Cores that this process may use: its affinity, and the quota of its container."""
-    cores = len(os.sched_getaffinity(0))
+    return max(1, min(len(os.sched_getaffinity(0)), _core_quota()))
+
+
+@cache
+def _core_quota() -> int:
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(cores, int(quota) // int(period)))
+        return int(quota) // int(period)
     except (OSError, ValueError):  # no such file, or "max"
-        return cores
+        return len(os.sched_getaffinity(0))

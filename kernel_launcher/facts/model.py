@@ -1,22 +1,38 @@
-"""What a model folder says of itself: config.json and the headers of its safetensors files, never the weights."""
+"""What a model says of itself: config.json and the headers of its safetensors files, never the weights."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.facts.shape import read_shape, text_config
 from kernel_launcher.planner import ModelFacts
+from kernel_launcher.planner.shape import ModelShape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MOST_HEADER_BYTES = 100 * 2**20  # the limit of the safetensors format itself
+_MOST_JSON_BYTES = 100 * 2**20
+_CONFIG = "config.json"
+_INDEX = "model.safetensors.index.json"
+_WEIGHTS = ".safetensors"
+_SINGLE = "model.safetensors"
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class BrokenModelError(ValueError):
     """A model folder whose files do not hold what they say; the message names the file."""
+
+
+class MissingShardError(BrokenModelError):
+    """A model folder whose index names a file that is not there."""
 
 
 def read_model_facts(base: Path | None) -> ModelFacts:
@@ -27,26 +43,49 @@ def read_model_facts(base: Path | None) -> ModelFacts:
     """
     if base is None:
         return ModelFacts(source="unknown until the model is downloaded")
-    config = read_config(base)
-    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
-    limit = text.get("max_position_embeddings") if isinstance(text, dict) else None
-    length = limit if isinstance(limit, int) and limit > 0 else None
-    files = weight_files(base)
-    if not files or config.get("quantization_config"):
-        return ModelFacts(max_length=length, source="unknown")
-    shapes: dict[str, list[int]] = {}
-    for file in files:
-        shapes |= safetensors_shapes(file)
-    linears: dict[str, int] = defaultdict(int)
-    for name, shape in shapes.items():
-        if name.endswith(".weight") and len(shape) == 2:
-            linears[name.removesuffix(".weight").rpartition(".")[2]] += sum(shape)
-    return ModelFacts(
-        param_count=sum(math.prod(shape) for shape in shapes.values()),
-        source="safetensors headers",
-        max_length=length,
-        linears=dict(linears),
+    return _read_once(base, _signature(base))
+
+
+def read_partial_facts(base: Path) -> ModelFacts:
+    """The facts of a model folder that may hold some of its files only, such as one in the hub's cache.
+
+    Raises:
+        BrokenModelError: A file that is there lies about its size.
+    """
+    try:
+        return read_model_facts(base)
+    except MissingShardError:
+        # The index says how many bytes there are in all.
+        return facts_of_config(read_config(base), stored_bytes=_total_size(base / _INDEX))
+
+
+def facts_of_config(config: Mapping[str, Any], *, stored_bytes: int | None = None) -> ModelFacts:
+    """What a config.json alone tells: the shape, and the count by formula or from the bytes that are stored.
+
+    Args:
+        config: A model's config.json.
+        stored_bytes: Bytes of all weights, as a safetensors index gives them.
+    """
+    text = text_config(config)
+    length = text.get("max_position_embeddings")
+    shape = read_shape(config)
+    facts = ModelFacts(
+        max_length=length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None,
+        shape=shape,
+        quantized=_quantized(config),
     )
+    if isinstance(shape, ModelShape):
+        facts = replace(
+            facts,
+            param_count=shape.params,
+            source="by formula, from config.json",
+            linears={name: shape.layers * sum(sizes) for name, sizes in shape.linears.items()},
+            tied=shape.tied,
+        )
+    width = _BYTES.get(str(config.get("dtype", config.get("torch_dtype"))).removeprefix("torch."))
+    if stored_bytes and width and not facts.quantized:
+        return replace(facts, param_count=stored_bytes // width, source="safetensors index")
+    return facts
 
 
 def read_config(base: Path) -> dict[str, Any]:
@@ -55,11 +94,11 @@ def read_config(base: Path) -> dict[str, Any]:
     Raises:
         BrokenModelError: There is none, or it is not a JSON object.
     """
-    path = base / "config.json"
+    path = base / _CONFIG
     try:
-        config = json.loads(path.read_bytes())
+        config = _read_json(path)
     except FileNotFoundError:
-        raise BrokenModelError(f"{base} has no config.json") from None
+        raise BrokenModelError(f"{base} has no {_CONFIG}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BrokenModelError(f"{path} cannot be read: {error}") from None
     if not isinstance(config, dict):
@@ -73,17 +112,17 @@ def weight_files(base: Path) -> list[Path]:
     Raises:
         BrokenModelError: The index is broken, or names a file that is not there.
     """
-    index = base / "model.safetensors.index.json"
+    index = base / _INDEX
     if index.exists():
         try:
-            names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+            names = sorted({str(name) for name in _read_json(index)["weight_map"].values()})
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise BrokenModelError(f"{index} is not a safetensors index") from None
         missing = [name for name in names if not (base / name).is_file()]
         if missing:
-            raise BrokenModelError(f"{index.name} names {missing[0]}, which is not in {base}")
+            raise MissingShardError(f"{index.name} names {missing[0]}, which is not in {base}")
         return [base / name for name in names]
-    single = base / "model.safetensors"
+    single = base / _SINGLE
     return [single] if single.is_file() else []
 
 
@@ -110,3 +149,61 @@ def safetensors_shapes(path: Path) -> dict[str, list[int]]:
         wanted = max(ends, default=0) + 8 + length
         raise BrokenModelError(f"{path} should have {wanted:,} bytes and has {size:,}; the copy is incomplete")
     return shapes
+
+
+def _signature(base: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of the files that the facts are read from: while they stay, the facts do."""
+    try:
+        with os.scandir(base) as entries:
+            files = [entry for entry in entries if entry.name in (_CONFIG, _INDEX) or entry.name.endswith(_WEIGHTS)]
+            states = [(file.name, file.stat()) for file in files]
+    except OSError:
+        return ()
+    return tuple(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states))
+
+
+@lru_cache(maxsize=32)
+def _read_once(base: Path, _: tuple[tuple[str, int, int], ...]) -> ModelFacts:
+    config = read_config(base)
+    facts = facts_of_config(config)
+    files = weight_files(base)
+    shapes: dict[str, list[int]] = {}
+    for file in files:
+        shapes |= safetensors_shapes(file)
+    if not shapes or facts.quantized:
+        return facts
+    linears: dict[str, int] = defaultdict(int)
+    for name, shape in shapes.items():
+        if name.endswith(".weight") and len(shape) == 2:
+            linears[name.removesuffix(".weight").rpartition(".")[2]] += sum(shape)
+    return replace(
+        facts,
+        param_count=sum(math.prod(shape) for shape in shapes.values()),
+        source="safetensors headers",
+        linears=dict(linears),
+    )
+
+
+def _quantized(config: Mapping[str, Any]) -> str:
+    """How the weights are packed; empty for plain ones."""
+    found = config.get("quantization_config")
+    if not isinstance(found, dict):
+        return ""
+    method = str(found.get("quant_method", "unknown"))[:40]
+    bits = 4 if found.get("load_in_4bit") else 8 if found.get("load_in_8bit") else found.get("bits")
+    return f"{method}, {bits} bits" if isinstance(bits, int) else method
+
+
+def _total_size(index: Path) -> int | None:
+    try:
+        size = _read_json(index)["metadata"]["total_size"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return size if isinstance(size, int) and 0 < size < 2**63 else None
+
+
+def _read_json(path: Path) -> Any:
+    size = path.stat().st_size
+    if size > _MOST_JSON_BYTES:
+        raise ValueError(f"it has {size:,} bytes")
+    return json.loads(path.read_bytes())

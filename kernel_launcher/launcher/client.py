@@ -205,8 +205,9 @@ def _spawn(entry: Entry, prepared: Prepared) -> Launched | Failed:
     process.kill()
     free = shutil.disk_usage(run.root).free
     why = f": {free:,} bytes are free in {run.root}" if free < _LEAST_FREE_BYTES else ""
-    log = tuple(readable(redact(line)) for line in tail(run.launcher_log, TAIL_LINES))
-    return Failed(f"the launcher did not come up{why}", log)
+    planned = set(prepared.plan.describe())
+    words = [readable(redact(line)) for line in tail(run.launcher_log, TAIL_LINES) if line not in planned]
+    return Failed(f"the launcher did not come up{why}", tuple(words))
 
 
 def _launcher(entry: Entry, prepared: Prepared) -> subprocess.Popen[bytes]:

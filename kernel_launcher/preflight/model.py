@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import Fault
-from kernel_launcher.facts import read_model_facts
-from kernel_launcher.facts.model import BrokenModelError, read_config, weight_files
+from kernel_launcher.facts import hub_facts, read_model_facts
+from kernel_launcher.facts.model import BrokenModelError, read_config, read_partial_facts, weight_files
 from kernel_launcher.planner import ModelFacts
 from kernel_launcher.secrets import redact, shown
 
@@ -18,16 +18,35 @@ if TYPE_CHECKING:
     from kernel_launcher.spec import JobSpec
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_DEQUANTISED = "Set lora_rank, say 16, or name the model that it was made from."
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
 
 
-def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
-    """The facts of the base model, and what is wrong with it; a hub id has neither until it is downloaded."""
+def check_model(spec: JobSpec, *, to_run: bool = True, ask_hub: bool = False) -> tuple[ModelFacts, list[Fault]]:
+    """The facts of the base model, and what is wrong with it.
+
+    Args:
+        spec: Names a folder or a hub id.
+        to_run: Whether it must be whole; for a plan its config.json is enough.
+        ask_hub: Ask the hub about a model that is not here, a second at most.
+    """
+    facts, faults = _look(spec, to_run=to_run, ask_hub=ask_hub)
+    if facts.quantized and not spec.method.lora_rank:
+        reason = f"its weights are stored quantised ({facts.quantized}); they cannot be trained themselves."
+        faults = [*faults, Fault("model.base", redact(spec.model.base or ""), reason, _DEQUANTISED)]
+    return facts, faults
+
+
+def _look(spec: JobSpec, *, to_run: bool, ask_hub: bool) -> tuple[ModelFacts, list[Fault]]:
     base = spec.model.base or ""
     path = Path(base)
     if not _exists(path):
         if not path.is_absolute() and _HUB_ID.fullmatch(base):
-            return read_model_facts(None), []
+            try:
+                return hub_facts(base, spec.model.revision, ask=ask_hub), []
+            except (BrokenModelError, OSError):
+                # Its copy in the cache is not whole; the download mends it.
+                return read_model_facts(None), []
         near = _near(path)
         fix = f"Did you mean {near}?" if near else "veri-jupyter sample ./sample writes one to try."
         return ModelFacts(), [_fault(base, "there is no such folder.", fix)]
@@ -37,11 +56,13 @@ def check_model(spec: JobSpec) -> tuple[ModelFacts, list[Fault]]:
         reason, fix = "only a model on the hub has revisions; this is a folder.", "Leave it out."
         return ModelFacts(), [Fault("model.revision", shown("revision", spec.model.revision), reason, fix)]
     try:
-        facts = read_model_facts(path)
+        facts = read_model_facts(path) if to_run else read_partial_facts(path)
         if (path / "adapter_config.json").exists():
             return facts, [
                 _fault(base, "is a LoRA adapter, not a base model.", "Name the model that it was trained on.")
             ]
+        if not to_run:
+            return facts, []
         if not weight_files(path) and not list(path.glob("pytorch_model*.bin")):
             return facts, [_fault(base, "has no weights (model.safetensors).", "Copy the whole folder.")]
     except (BrokenModelError, OSError) as error:

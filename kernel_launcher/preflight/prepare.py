@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.errors import InvalidRequest
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.planner import Plan, make_plan
 from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
 from kernel_launcher.preflight.model import check_model, model_stamp
 from kernel_launcher.preflight.resources import check_resources
 from kernel_launcher.protocol.files import write_json
+from kernel_launcher.secrets import redact
+from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
     from kernel_launcher.data.snapshot import Snapshot
+    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.protocol.paths import RunDir
     from kernel_launcher.spec import JobSpec
+
+
+_STAGES: tuple[Stage, ...] = (0, 2, 3)
+_RUNNABLE: tuple[Stage, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +71,17 @@ class Prepared:
             data = DataRef(kind=data.kind, path=str(run.snapshot), digest=data.digest)
         write_json(run.spec, {"job": job, "spec": self.spec.to_sections(), "data": asdict(data)})
         write_json(run.plan, self.plan.to_json())
+        # First in the log, before the launcher has a word.
+        run.launcher_log.write_text("".join(f"{line}\n" for line in self.plan.describe()), encoding="utf-8")
 
 
 def prepare(
-    spec: JobSpec, rows: object | None = None, *, base_dir: Path | None = None, to_run: bool = True
+    spec: JobSpec,
+    rows: object | None = None,
+    *,
+    base_dir: Path | None = None,
+    to_run: bool = True,
+    ask_hub: bool = False,
 ) -> Prepared:
     """Check a spec against files, data, GPUs and the environment, and plan it.
 
@@ -76,23 +90,52 @@ def prepare(
         rows: Rows from the notebook: a list of dicts, a DataFrame or a Dataset; instead of ``dataset.id``.
         base_dir: What relative paths are relative to (default: the working directory).
         to_run: Whether it is to run here. A plan alone needs neither data nor the GPUs that it is for.
+        ask_hub: Ask the hub about a model that is not here, a second at most.
 
     Raises:
         InvalidRequest: With every fault that was found.
     """
-    model, model_faults = check_model(spec)
+    model, model_faults = check_model(spec, to_run=to_run, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
-    faults = [*model_faults, *resource_faults]
+    faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults]
     if to_run:
         faults += environment_faults(spec.resources.python)
     data, snapshot = None, None
-    if to_run or rows is not None or spec.dataset.id is not None:
+    missing = not to_run and rows is None and _is_missing(spec.dataset.id)
+    if to_run or rows is not None or (spec.dataset.id is not None and not missing):
         data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd())
         faults += data_faults
     try:
-        plan = make_plan(spec, hardware, model)
+        plan = make_plan(spec, hardware, model, stages=_RUNNABLE if to_run else _STAGES)
     except InvalidRequest as error:
         raise InvalidRequest([*faults, *error.faults]) from None
+    if missing:
+        plan = replace(
+            plan, warnings=(*plan.warnings, f"{redact(spec.dataset.id or '')} is not here, so no row was checked.")
+        )
+    if to_run:
+        faults += _decided_faults(plan)
     if faults:
         raise InvalidRequest(faults)
     return Prepared(spec=spec, plan=plan, data=data, model_stamp=model_stamp(spec), snapshot=snapshot)
+
+
+def _is_missing(data: str | None) -> bool:
+    """Whether data is named by a path, and not there; a plan can do without."""
+    try:
+        return data is not None and Path(data).is_absolute() and not Path(data).exists()
+    except OSError:  # too long a name: that is said when the data is looked at
+        return False
+
+
+def _decided_faults(plan: Plan) -> list[Fault]:
+    """What was left open, and was decided in a way that this release cannot run."""
+    if plan.zero_stage_requested != "auto" or plan.method.zero_stage == 0 or plan.method.cpu_offload:
+        return []  # asked for, and refused by name already
+    held, budget = plan.estimate.model_states_bytes or 0, plan.estimate.budget_bytes
+    reason = (
+        f"the plan is zero_stage = {plan.method.zero_stage} (states of {held / 1e9:.1f} GB, a budget of "
+        f"{budget / 1e9:.1f} GB a rank), and sharded training (FSDP2) is not in this release."
+    )
+    fix = "Set lora_rank, say 16, or take a smaller model; zero_stage = 0 runs it all the same, whole on every rank."
+    return [Fault("method.zero_stage", "'auto'", reason, fix, "not_in_release")]

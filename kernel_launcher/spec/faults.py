@@ -42,10 +42,6 @@ _SPECIAL: dict[tuple[str, object], tuple[str, str]] = {
         'Use precision = "bf16", or "fp32" on a GPU without bf16.',
     ),
     ("method.precision", "fp8"): ("FP8 training is not offered.", 'Use precision = "bf16".'),
-    ("method.micro_batch_size", "auto"): (
-        "this release does not choose the micro batch by itself.",
-        "Give a number; 1 is the default.",
-    ),
 }
 
 
@@ -109,7 +105,8 @@ def _wanted(detail: ErrorDetails) -> str:
         limit = context[name]
         return f"{words} {limit:,}" if isinstance(limit, int) else f"{words} {limit:g}"
     if kind == "literal_error":
-        return f"one of {context['expected']}".replace(" or ", ", ")
+        expected = str(context["expected"])
+        return f"one of {expected}".replace(" or ", ", ") if " or " in expected else expected
     if kind == "string_too_short":
         return "text that is not empty"
     if kind == "string_pattern_mismatch":

@@ -1,7 +1,8 @@
 """The sections of a job, field by field: type, default, one line of help.
 
 A field marked ``NotYet`` is a known name whose feature this release does not have: any value that asks for it (one
-that is neither the default nor null, zero, false or empty) is refused by name. Building it means removing the mark.
+that is neither the default nor null, zero, false or empty) is refused by name. Where a plan can be made of it all the
+same, only a run is refused. Building it means removing the mark.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """Marks a field whose feature is not built; ``instead`` says what to do now."""
+    """Marks a field whose feature is not built.
+
+    Attributes:
+        feature: What is missing.
+        instead: What to do now.
+        planned: Whether a plan can be made of it; then it is refused only to run.
+    """
 
     feature: str
     instead: str
+    planned: bool = False
 
 
 def _no_lookalike(value: Any) -> Any:
@@ -33,14 +41,22 @@ def _as_tuple(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(min_length=1)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
+Length = Annotated[int, Field(ge=8, le=10**9)]
 Natural = Annotated[int, Field(ge=0, le=10**9)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# The losses of TRL 1.16's DPO trainer.
+DpoLoss = Literal[
+    "sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired",
+    "apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm",
+]  # fmt: skip
 JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
-_SHARDING = NotYet("sharded training (FSDP2)", 'Use zero_stage = 0 or "auto"; lora_rank lowers the memory most.')
-_DPO = NotYet("DPO", 'Use method = "sft_text".')
+_SHARDING = NotYet(
+    "sharded training (FSDP2)", 'Use zero_stage = 0 or "auto"; lora_rank lowers the memory most.', planned=True
+)
+DPO = NotYet("DPO", 'Use method = "sft_text".', planned=True)
 _CHECKPOINTS = NotYet("saving checkpoints during the run", "Leave it out: the final model is saved at the end.")
 _EVALUATION = NotYet("evaluation during the run", "Leave it out, and compare with Job.generate() at the end.")
 _HUB = NotYet("publishing to the hub", "Leave it out, and upload the final folder yourself.")
@@ -98,11 +114,13 @@ class Method(Section):
     learning_rate: Positive | None = Field(None, description="Peak learning rate")
     num_epochs: Positive | None = Field(None, description="Passes over the data")
     max_steps: Count | None = Field(None, description="Optimizer steps; overrides num_epochs")
-    max_seq_length: Annotated[int, Field(ge=8, le=10**9)] | None = Field(None, description="Tokens a row at most")
+    max_seq_length: Length | None = Field(None, description="Tokens a row at most")
     loss_on: Literal["answers", "last_answer", "all"] = Field("answers", description="Which tokens are trained")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="Seed of data order, dropout and new weights")
 
-    micro_batch_size: Count | None = Field(None, description="Rows each GPU takes at a time")
+    micro_batch_size: Count | Literal["auto"] | None = Field(
+        None, description="Rows each GPU takes at a time; auto is the most that fit"
+    )
     gradient_accumulation_steps: Count | None = Field(None, description="Micro-batches before an optimizer step")
     global_batch_size: Count | None = Field(None, description="Rows an optimizer step")
     data_parallel_size: Count | None = Field(None, description="Replicas; equal to the number of GPUs")
@@ -143,28 +161,26 @@ class Method(Section):
         0, description="Processes a rank that collate batches ahead"
     )
 
-    packing: Annotated[bool, NotYet("packing rows", "Leave it off.")] = Field(
+    packing: Annotated[bool, NotYet("packing rows", "Leave it off.", planned=True)] = Field(
         default=False, description="Several rows in one sequence"
     )
-    load_in_4bit: Annotated[bool, NotYet("4-bit bases (QLoRA)", "Use lora_rank with a bf16 base.")] = Field(
-        default=False, description="Quantise the frozen base"
+    load_in_4bit: Annotated[bool, NotYet("4-bit bases (QLoRA)", "Use lora_rank with a bf16 base.", planned=True)] = (
+        Field(default=False, description="Quantise the frozen base")
     )
-    use_liger: Annotated[bool, NotYet("Liger kernels", "Leave it off.")] = Field(
+    use_liger: Annotated[bool, NotYet("Liger kernels", "Leave it off.", planned=True)] = Field(
         default=False, description="Fused kernels"
     )
     use_unsloth: Annotated[bool, NotYet("Unsloth", "Leave it off.")] = Field(
         default=False, description="Patched kernels"
     )
-    plan_policy: Annotated[Literal["peak", "page"] | None, NotYet("choosing the plan's policy", "Leave it out.")] = (
-        Field(None, description="Whether the peak corrects the plan's rule")
+    plan_policy: Literal["peak", "page"] = Field(
+        "peak", description="Whether the predicted peak corrects the rule for zero_stage; page is the bare rule"
     )
 
-    beta: Annotated[Positive | None, _DPO] = Field(None, description="DPO: strength of the reference")
-    loss_type: Annotated[Text | None, _DPO] = Field(None, description="DPO: form of the loss")
-    max_length: Annotated[Count | None, NotYet("DPO", "For sft_text, use max_seq_length.")] = Field(
-        None, description="DPO: tokens of prompt and answer"
-    )
-    max_prompt_length: Annotated[Count | None, _DPO] = Field(None, description="DPO: tokens of the prompt")
+    beta: Positive | None = Field(None, description="DPO: strength of the reference")
+    loss_type: DpoLoss | None = Field(None, description="DPO: form of the loss")
+    max_length: Length | None = Field(None, description="DPO: tokens of prompt and answer")
+    max_prompt_length: Count | None = Field(None, description="DPO: tokens of the prompt")
 
     checkpoint_every: Annotated[NonNegative | None, _CHECKPOINTS] = Field(None, description="Save cadence; 0 is off")
     checkpoint_keep: Annotated[Natural | None, _CHECKPOINTS] = Field(None, description="Checkpoints to keep")

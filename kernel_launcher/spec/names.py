@@ -99,6 +99,10 @@ NEEDLESS = {
 }
 
 
+# What a plan says beside its knobs, so that its ``resolved_parallelism`` can be pasted back whole: taken and dropped.
+SAID_BY_PLANS = ("estimate", "trace", "zero_stage_requested")
+
+
 def locate(key: str) -> str | None:
     """The dotted name of a setting given bare or dotted, by alias or by field; None if there is no such setting."""
     section, dot, name = key.partition(".")

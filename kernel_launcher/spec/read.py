@@ -15,7 +15,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec.faults import unknown
 from kernel_launcher.spec.job import JobSpec
-from kernel_launcher.spec.names import SECTIONS, locate
+from kernel_launcher.spec.names import SAID_BY_PLANS, SECTIONS, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,8 @@ class _Draft:
         """Take in settings, nested by section or bare, None for unset; relative paths start at ``base_dir``."""
         given: dict[str, tuple[str, Any]] = {}
         for key, value in _flat(settings):
+            if key.removeprefix("method.") in SAID_BY_PLANS:
+                continue
             dotted = locate(key)
             if dotted is None:
                 self.faults.append(unknown(key, value))

@@ -40,9 +40,9 @@ def choose_device(plan: Plan, rank: Rank) -> torch.device:
 
 
 def timeout_seconds(plan: Plan) -> float:
-    """How long a collective may take: ten minutes, or twice the time that a slow disk takes for the states."""
-    states = plan.estimate.model_states_bytes or 0
-    return max(_LEAST_TIMEOUT_SECONDS, 2 * states / _SLOW_DISK_BYTES_PER_SECOND)
+    """How long a collective may take: ten minutes, or twice the time that a slow disk takes for a checkpoint."""
+    checkpoint = plan.estimate.checkpoint_bytes or 0
+    return max(_LEAST_TIMEOUT_SECONDS, 2 * checkpoint / _SLOW_DISK_BYTES_PER_SECOND)
 
 
 def join(plan: Plan, rank: Rank, device: torch.device) -> None:

@@ -10,9 +10,15 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import fold, load, overhead, training
+from tests.benchmarks import fold, load, overhead, planner, training
 
-BENCHMARKS = {"load": load.run, "fold": fold.run, "overhead": overhead.run, "training": training.run}
+BENCHMARKS = {
+    "load": load.run,
+    "fold": fold.run,
+    "planner": planner.run,
+    "overhead": overhead.run,
+    "training": training.run,
+}
 
 
 def main() -> None:

@@ -74,8 +74,9 @@ def test_a_dry_run_plans_and_starts_nothing(kernel: Kernel, sample: Sample) -> N
     """--dry-run gives the plan."""
     before = index.entries()
     reply = kernel.run(CELL.format(sample=sample, steps=4, options="--dry-run"))
-    assert "plan: dp=1 " in reply.stdout
-    assert [] == reply.shown
+    (plan,) = reply.shown
+    assert "plan: dp=1 " in plan["text/plain"]
+    assert "aria-label" in plan["text/html"]
     assert before == index.entries()
     assert "4\n" == kernel.run("print(job.method.max_steps)").stdout
 

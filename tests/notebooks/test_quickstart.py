@@ -56,7 +56,8 @@ def executed(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_it_runs_from_top_to_bottom(executed: Any) -> None:
     """Sample, plan, train, watch, answers before and after: each cell says what it promises."""
     printed = {cell.id: "".join(o.get("text", "") for o in cell.get("outputs", [])) for cell in executed.cells}
-    assert "plan: dp=" in printed["plan"]
+    (plan,) = next(cell for cell in executed.cells if cell.id == "plan").outputs
+    assert "plan: dp=" in plan["data"]["text/plain"]
     assert "run folder: " in printed["train"]
     assert "loss of the first five steps" in printed["wait"]
     assert printed["wait"].endswith("/runs/quickstart/final\n")

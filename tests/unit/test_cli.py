@@ -129,24 +129,35 @@ def test_a_verb_of_a_later_release_is_refused_by_name(verb, run):
 
 
 def test_plan_says_what_would_happen_and_starts_nothing(job_file, run, tmp_path):
-    """Defaults with reasons, warnings, the line; no folder, no job."""
+    """Count, budget, decision, the line, what was filled in with reasons; no folder, no job."""
     code, out, err = run("plan", job_file, "--gpus", "2")
     assert (0, "") == (code, err)
-    assert out.splitlines()[-1].startswith("plan: dp=2 zero_stage=0 tp=1 cp=1 mbs=1")
+    assert ["parameters", "budget", "decision"] == [line.partition(":")[0] for line in out.splitlines()[:3]]
+    assert out.splitlines()[3].startswith("plan: dp=2 zero_stage=0 tp=1 cp=1 mbs=1")
     assert "default: learning_rate = 0.0002: usual for a LoRA adapter." in out
     assert not (tmp_path / "runs").exists()
     assert "no jobs\n" == run("jobs")[1]
 
 
 def test_plan_as_json_has_the_contracts_keys(job_file, run):
-    """One object with what was decided; there is no peak model yet, and the keys say so."""
+    """One object with what was decided; of a model without known layers there is no peak, and the keys say so."""
     code, out, err = run("plan", job_file, "--gpu-type", "H100-80GB", "--json")
     assert (0, "") == (code, err)
     plan = json.loads(out)
     assert {"resolved_parallelism", "peak", "verdict", "warnings", "line"} <= set(plan)
     assert 8 == plan["resolved_parallelism"]["data_parallel_size"]
-    assert plan["peak"] is None
-    assert plan["verdict"] is None
+    assert (None, "can't say") == (plan["peak"], plan["verdict"])
+
+
+def test_plan_as_json_has_the_peak(job_file, run):
+    """Total, band, limit, phase and terms in bytes, the verdict, and the levers with their gain."""
+    words = ("plan", job_file, "--set", "base=Qwen/Qwen3-4B", "--gpu-type", "L4-24GB", "--gpus", "4", "--json")
+    plan = json.loads(run(*words)[1])
+    assert "fits" == plan["verdict"]
+    sizes = {"total_bytes", "tensor_bytes", "band_bytes", "limit_bytes"}
+    assert sizes | {"phase", "terms", "phases"} == set(plan["peak"])
+    assert abs(plan["peak"]["total_bytes"] - sum(plan["peak"]["terms"].values())) < 100
+    assert all(lever["gain_bytes"] > 0 for lever in plan["levers"])
 
 
 def test_set_beats_options_and_options_beat_the_file(job_file, run):
@@ -354,11 +365,14 @@ def test_stopping_in_vain_is_a_failure(run, tmp_path, monkeypatch):
 
 def test_logs(run, done):
     """The last lines, of all or of one rank, in words or as a list; a rank without a log has none."""
-    assert (0, "== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
+    *_, warning, default = client.find("first").run.launcher_log.read_text().splitlines()
+    planned = f"== launcher ==\n{warning}\n{default}\n"
+    assert (0, f"{planned}== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
     assert (0, "line 4\n", "") == run("logs", "first", "-n", "1", "--rank", "0")
     assert ["line 3", "line 4"] == json.loads(run("logs", "first", "-n", "2", "--rank", "0", "--json")[1])
     assert (0, "", "") == run("logs", "first", "--rank", "7")
-    assert (0, "== rank 0 ==\nline 4\n", "") == run("logs", "first", "-f", "-n", "1")
+    followed = f"== launcher ==\n{default}\n== rank 0 ==\nline 4\n"
+    assert (0, followed, "") == run("logs", "first", "-f", "-n", "1")
     code, out, _ = run("logs", "first", "-f", "--json")
     assert 1 == code
     assert "--follow" in json.loads(out)["error"]["message"]

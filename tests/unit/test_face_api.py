@@ -55,8 +55,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
     monkeypatch.chdir(tmp_path)
     seen = Asked()
 
-    def prepare(spec: JobSpec, rows: object = None, *, to_run: bool = True) -> None:
-        seen.spec, seen.rows, seen.to_run = spec, rows, to_run
+    def prepare(spec: JobSpec, rows: object = None, *, to_run: bool = True, ask_hub: bool = False) -> None:
+        seen.spec, seen.rows, seen.to_run, seen.ask_hub = spec, rows, to_run, ask_hub
         raise InvalidRequest([])
 
     monkeypatch.setattr(preflight, "prepare", prepare)

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from kernel_launcher.facts import gpu_names, hardware_for, read_model_facts
+from kernel_launcher.facts import catalogue, gpu_names, hardware_for, hub_facts, read_model_facts
 from kernel_launcher.facts.machine import Gpu, type_of, visible_gpus
 from kernel_launcher.facts.model import BrokenModelError, read_config, safetensors_shapes, weight_files
+from kernel_launcher.facts.shape import read_shape
+from kernel_launcher.planner.shape import ModelShape
+from tests.hub import COMMIT, REPOSITORY, hub
 
 # Models on disk
 
@@ -170,12 +173,167 @@ def test_the_length_limit_is_the_configs(config, limit, model):
 
 
 def test_what_cannot_be_counted_is_unknown_and_says_so(model):
-    """No safetensors, or quantised ones: unknown is a value. So is a model that is not here yet."""
+    """No safetensors and no known layers: unknown is a value. So is a model that is not here yet."""
     assert (None, "unknown") == (read_model_facts(model).param_count, read_model_facts(model).source)
-    (model / "model.safetensors").write_bytes(safetensors({"w": [2, 2]}))
-    (model / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
-    assert read_model_facts(model).param_count is None
     assert "unknown until the model is downloaded" == read_model_facts(None).source
+
+
+CONFIG = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 1000,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 512,
+}
+# Embedding and final norm; in a layer q and o, k and v, the MLP, two norms and the norms of heads.
+COUNT = 1000 * 64 + 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64 + 2 * 16)
+
+
+def test_quantised_weights_are_counted_from_the_config(model):
+    """The headers of packed weights hold bytes, not parameters; the config has the shape."""
+    (model / "model.safetensors").write_bytes(safetensors({"w": [2, 2]}, size=1))
+    packed = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (model / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": packed}))
+    facts = read_model_facts(model)
+    assert (COUNT, "by formula, from config.json") == (facts.param_count, facts.source)
+    assert ("bitsandbytes, 4 bits", True) == (facts.quantized, facts.tied)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model_type": "qwen3_5_text"}, "linear attention"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
+        ({"num_experts": 8}, "mixtures of experts"),
+        ({"vision_config": {"depth": 3}}, "vision"),
+        ({"model_type": "mamba"}, "type mamba"),
+        ({"model_type": None}, "type None"),
+        ({"model_type": ["qwen3"]}, "type None"),
+        ({"hidden_size": "many"}, "no usable hidden_size"),
+        ({"vocab_size": -1}, "no usable vocab_size"),
+        ({"num_hidden_layers": True}, "no usable num_hidden_layers"),
+        ({"num_hidden_layers": 10**12}, "no usable num_hidden_layers"),
+        ({"num_key_value_heads": "8", "head_dim": 0, "rope_parameters": 1, "partial_rotary_factor": "x"}, None),
+        ({"layer_types": [5, None]}, None),
+        ({"layer_types": 5}, None),
+        ({"text_config": 5}, None),
+    ],
+)
+def test_a_shape_is_known_or_it_is_said_why_not(change, why):
+    """Layers that the memory formula does not know are no shape; what is wrong with a config is said, not raised."""
+    shape = read_shape(CONFIG | change)
+    assert (why is None) == isinstance(shape, ModelShape)
+    assert why is None or why in shape.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "expected"),
+    [
+        ("mistral", {"sliding_window": 64}, (64, 2)),
+        ("mistral", {"sliding_window": None}, (None, 0)),
+        ("qwen3", {"sliding_window": 64}, (None, 0)),
+        ("olmo3", {"sliding_window": 64, "num_hidden_layers": 8}, (64, 6)),
+        ("gemma3_text", {"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}, (64, 1)),
+    ],
+)
+def test_sliding_layers_are_counted(kind, more, expected):
+    """By the list of layers, or the family's pattern; Qwen slides only where it is told to."""
+    shape = read_shape(CONFIG | {"model_type": kind} | more)
+    assert expected == (shape.window, shape.sliding_layers)
+
+
+# The catalogue
+
+
+def test_counts_of_the_catalogue():
+    """As the models' makers and the hub give them; a tuned model has its base's."""
+    known = {
+        "Qwen/Qwen3-0.6B": 751_632_384,
+        "Qwen/Qwen3-1.7B": 2_031_739_904,
+        "Qwen/Qwen3-4B": 4_022_468_096,
+        "Qwen/Qwen3-8B": 8_190_735_360,
+        "Qwen/Qwen3-32B": 32_762_123_264,
+        "Qwen/Qwen3-30B-A3B": 30_532_122_624,
+        "meta-llama/Llama-3.1-8B": 8_030_261_248,
+        "meta-llama/Llama-3.2-1B": 1_235_814_400,
+        "HuggingFaceTB/SmolLM2-135M": 134_515_008,
+        "google/gemma-3-1b-it": 999_885_952,
+        "mistralai/Mistral-7B-v0.3": 7_248_023_552,
+        "microsoft/phi-4": 14_659_507_200,
+        "allenai/OLMo-2-1124-7B": 7_298_617_344,
+    }
+    assert known == {name: catalogue.facts_of(name).param_count for name in known}
+    assert catalogue.facts_of("Qwen/Qwen3-4B") == catalogue.facts_of("qwen/qwen3-4b-Instruct-2507")
+    assert catalogue.facts_of("owner/Qwen3-4B") is None
+
+
+def test_the_formula_agrees_with_the_counts_that_are_known():
+    """Where a count is of the hub, it is the formula's, or that with a tied embedding stored twice."""
+    for name in catalogue.model_ids():
+        facts = catalogue.facts_of(name)
+        assert facts.source.startswith("catalogue: ")
+        if isinstance(facts.shape, ModelShape):
+            twice = facts.shape.embedding_params if facts.tied else 0
+            assert facts.param_count in (facts.shape.params, facts.shape.params + twice)
+        else:
+            assert facts.shape.reason
+
+
+# The hub
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A hub's cache with one model, its config alone."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    repository = tmp_path / "cache" / f"models--{REPOSITORY.replace('/', '--')}"
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(CONFIG | {"dtype": "bfloat16"}))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    return snapshot
+
+
+def test_a_model_in_the_hubs_cache_is_read_there(cache):
+    """Whole, or as far as it is there: headers, the index's bytes, or the config alone."""
+    assert (COUNT, "by formula, from config.json, in the hub's cache") == (
+        hub_facts(REPOSITORY).param_count, hub_facts(REPOSITORY, COMMIT).source
+    )  # fmt: skip
+    index = {"weight_map": {"w": "a.safetensors"}, "metadata": {"total_size": 2000}}
+    (cache / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert (1000, "safetensors index, in the hub's cache") == (
+        hub_facts(REPOSITORY).param_count, hub_facts(REPOSITORY).source
+    )  # fmt: skip
+    (cache / "a.safetensors").write_bytes(safetensors({"w": [3, 3]}))
+    assert 9 == hub_facts(REPOSITORY).param_count
+    (cache / "a.safetensors").write_bytes(safetensors({"w": [3, 3]})[:-1])
+    with pytest.raises(BrokenModelError):
+        hub_facts(REPOSITORY)
+    for outside in ("../../..", "other", "\0"):
+        assert hub_facts(REPOSITORY, outside).param_count is None
+
+
+def test_the_hub_is_asked_only_when_told_to(tmp_path, monkeypatch):
+    """Without asking there is no network; asked, it gives count and shape; silent or absent, unknown is a value."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with hub({"config.json": json.dumps(CONFIG).encode()}, safetensors={"total": 12_345}) as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        assert hub_facts(REPOSITORY).param_count is None
+        facts = hub_facts(REPOSITORY, ask=True)
+        assert (12_345, "the hub's metadata") == (facts.param_count, facts.source)
+        assert isinstance(facts.shape, ModelShape)
+        assert "unknown: the hub did not tell within 1 s" == hub_facts("team/gated", ask=True).source
+        assert "catalogue: " in hub_facts("Qwen/Qwen3-4B", ask=True).source
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        assert hub_facts(REPOSITORY, ask=True).param_count is None
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    assert hub_facts(REPOSITORY, ask=True).param_count is None
 
 
 # Machines
@@ -208,6 +366,7 @@ def driver(*gpus: tuple[str, int], fails_in: str | None = None) -> Any:
         "nvmlDeviceGetName": lambda index: gpus[index][0],
         "nvmlDeviceGetUUID": lambda index: UUIDS[index],
         "nvmlDeviceGetMemoryInfo": lambda index: SimpleNamespace(total=gpus[index][1]),
+        "nvmlDeviceGetCudaComputeCapability": lambda index: (7, 5) if "T4" in str(gpus[index][0]) else (8, 9),
     }
     calls = {name: call(name, answer) for name, answer in answers.items()}
     return SimpleNamespace(NVMLError=NvmlError, closed=closed, **calls)
@@ -281,6 +440,8 @@ def test_a_driver_that_fails_is_no_gpu(call, monkeypatch):
         ("NVIDIA L40", 46_068, "NVIDIA L40"),
         ("NVIDIA H200", 143_771, "H200-141GB"),
         ("NVIDIA GeForce RTX 4090", 24_564, "NVIDIA GeForce RTX 4090"),
+        ("Tesla T4", 15_360, "Tesla T4"),
+        ("NVIDIA B200", 183_359, "NVIDIA B200"),
     ],
 )
 def test_gpus_have_the_names_that_people_ask_for(name, mib, known_as):
@@ -292,12 +453,39 @@ def test_hardware_is_what_is_here_or_what_is_asked_for(three_gpus):
     """``auto`` is this machine, a catalogue name can be planned for anywhere, anything else is unknown."""
     here = hardware_for("auto")
     assert ("L4-24GB", 3) == (here.gpu_type, here.slots)
-    assert 15_360 << 20 == here.memory_per_rank(3)
+    assert 16 * 10**9 == here.memory_per_rank(3)
     assert here == hardware_for("L4-24GB")
-    assert (80 * 10**9,) * 8 == hardware_for("A100-80GB").gpu_memory_bytes
+    there = hardware_for("A100-80GB")
+    assert (80 * 10**9,) * 8 == there.gpu_memory_bytes
+    assert ("nvlink", None) == (there.link, there.host_memory_bytes)
     assert hardware_for("CPU").is_cpu
     assert hardware_for("H100") is None
     assert {"auto", "CPU", "L4-24GB", "MI300X-192GB"} <= set(gpu_names())
+
+
+def test_memory_has_two_sizes(three_gpus, monkeypatch):
+    """Budgets count what is sold, peaks what a process finds: the driver's total, less what it keeps for itself."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    here = hardware_for("auto")
+    assert (80 * 10**9, int(79.19 * 2**30)) == (here.memory_per_rank(1), here.visible_per_rank(1))
+    there = hardware_for("L4-24GB")
+    assert (24 * 10**9, 22 * 2**30) == (there.memory_per_rank(4), there.visible_per_rank(4))
+
+
+def test_a_gpu_without_bf16_is_known_as_one(three_gpus, monkeypatch):
+    """By its compute capability here, by the table elsewhere; a T4 in a machine is enough."""
+    assert not hardware_for("auto").bf16
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert hardware_for("auto").bf16
+    assert not hardware_for("Tesla T4").bf16
+
+
+def test_the_driver_is_asked_once(three_gpus):
+    """A plan is made with every move of a slider; the driver takes milliseconds."""
+    asked = len(three_gpus.closed)
+    for _ in range(3):
+        hardware_for("auto")
+    assert asked + 1 == len(three_gpus.closed)
 
 
 def test_bytes_from_an_old_driver_library_are_text(monkeypatch):

@@ -18,6 +18,7 @@ from kernel_launcher.errors import JobNotFound
 from kernel_launcher.launcher import client, watcher
 from kernel_launcher.launcher.client import Failed, Launched, Refused, Reused, Watcher
 from kernel_launcher.launcher.job_object import job_object
+from kernel_launcher.planner import Plan
 from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.files import read_json
 from kernel_launcher.protocol.liveness import LauncherLock, find_process, is_alive
@@ -378,8 +379,18 @@ def test_a_log_is_followed_to_its_end(tmp_path):
         file.write("f")
     complete(entry)
     assert ["half", "Traceback"] == list(lines)
-    assert ["== rank 0 ==", "new", "half", "Traceback"] == client.log_lines(entry, n=3)
+    assert ["== rank 0 ==", "new", "half", "Traceback"] == client.log_lines(entry, n=3)[-4:]
     os.close(lock._file)
+
+
+def test_the_plan_stands_first_in_the_log(jobs):
+    """Parameters, budget, decision and the plan line, before the launcher has a word."""
+    entry = jobs().entry
+    heading, *lines = client.log_lines(entry)
+    assert "== launcher ==" == heading
+    planned = Plan.from_json(read_json(entry.run.plan)).describe()
+    assert planned == lines[: len(planned)]
+    assert ["parameters", "budget", "decision", "plan"] == [line.partition(":")[0] for line in lines[:4]]
 
 
 # Stop

@@ -17,8 +17,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the line asked of ``api.prepare``."""
     seen: dict[str, Any] = {}
 
-    def prepare(source: Any, data: Any, settings: Any, *, overrides: Any, to_run: bool) -> Any:
-        seen.update(source=source, data=data, settings=settings, overrides=overrides, to_run=to_run)
+    def prepare(source: Any, data: Any, settings: Any, *, overrides: Any, to_run: bool, ask_hub: bool) -> Any:
+        seen.update(source=source, data=data, settings=settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub)
         return SimpleNamespace(plan=SimpleNamespace(describe=list))
 
     monkeypatch.setattr(api, "prepare", prepare)
@@ -129,7 +129,7 @@ def test_the_options_are_those_of_the_contract() -> None:
     job = ["--help", "--gpus", "--gpu-type", "--data", "--set", "-o"]
     train = ["--name", "--dry-run", "--wait", "--again", "--after", "--display"]
     assert [*job, *train] == options.TRAIN.flags()
-    assert job == options.PLAN.flags()
+    assert [*job, "--hub"] == options.PLAN.flags()
     assert ["--help", "-n", "--rank"] == options.LOGS.flags()
     assert ["--help", "--now"] == options.STOP.flags()
     assert Namespace(help=False, id="last") == options.ATTACH.parse_line("last")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.facts.machine import hardware_for
 from kernel_launcher.planner import Default, Hardware, ModelFacts, Plan, make_plan
 from kernel_launcher.spec import read_spec
+from kernel_launcher.spec.names import SAID_BY_PLANS
 from tests.unit.toys import refusal_of
 
 # As stored on disk: the tied output embedding is there a second time.
@@ -111,7 +113,6 @@ def test_each_default_is_said_with_its_reason():
     said = {default.key: str(default) for default in plan(lora_rank=8).defaults}
     assert {
         "gpu_count": "gpu_count = 4: every L4-24GB here.",
-        "zero_stage": "zero_stage = 0: every rank holds the whole model (DDP); this release does not shard.",
         "micro_batch_size": "micro_batch_size = 1: one row at a time; raise it first when the GPUs are not busy.",
         "precision": "precision = bf16: a frozen base in bfloat16, the adapter in float32.",
         "gradient_checkpointing": "gradient_checkpointing = True: a third more compute for most of the activations' "
@@ -208,54 +209,85 @@ def test_what_was_decided_can_be_submitted_again():
     """``resolved_parallelism`` has the knobs as they are submitted: pinning them gives the same plan."""
     made = plan(global_batch_size=32)
     resolved = made.resolved_parallelism
-    knobs = {key: value for key, value in resolved.items() if key not in ("zero_stage_requested", "estimate")}
-    again = plan(**knobs)
-    assert made.method.global_batch_size == again.method.global_batch_size
+    knobs = {key: value for key, value in resolved.items() if key not in SAID_BY_PLANS}
+    assert 8 == len(knobs)
+    for pasted in (knobs, resolved):
+        again = plan(hyperparameters=pasted).resolved_parallelism
+        assert knobs == {key: again[key] for key in knobs}
     assert "auto" == resolved["zero_stage_requested"]
-    assert knobs == {key: again.resolved_parallelism[key] for key in knobs}
     assert QWEN3_06B == resolved["estimate"]["param_count"]
     assert "safetensors headers" == resolved["estimate"]["param_count_source"]
 
 
 SHORT = ModelFacts(param_count=1, max_length=512)
-FULL, PIN, UNKNOWN, LONG = (
+PCIE = replace(L4, link="pcie")
+SMALL_HOST = replace(L4, host_memory_bytes=7 * 10**9)
+FULL, PIN, UNKNOWN, LONG, TINY, HOST = (
     "rounds most updates away",
-    "4 rows, one a rank",
+    "set global_batch_size to pin it",
     "parameter count is unknown",
     "of 512 tokens",
+    "over PCIe",
+    "into host memory",
 )
+ONE = {"gpu_count": 1}
 
 
 @pytest.mark.parametrize(
-    ("model", "settings", "told"),
+    ("hardware", "model", "settings", "told"),
     [
-        (SMALL, {}, [FULL, PIN]),
-        (SMALL, {"optim": "sgd"}, [PIN]),
-        (SMALL, {"precision": "bf16_mixed"}, [PIN]),
-        (SMALL, {"lora_rank": 8}, [PIN]),
-        (SMALL, {"lora_rank": 8, "micro_batch_size": 2}, []),
-        (SMALL, {"lora_rank": 8, "gpu_count": 1}, []),
-        (SMALL, {"lora_rank": 8, "global_batch_size": 4}, []),
-        (ModelFacts(), {"lora_rank": 8, "gpu_count": 1}, [UNKNOWN]),
-        (SHORT, {"lora_rank": 8, "gpu_count": 1, "max_seq_length": 2048}, [LONG]),
-        (SHORT, {"optim": "sgd", "gpu_count": 1, "max_seq_length": 2048}, [LONG]),
-        (SHORT, {"lora_rank": 8, "gpu_count": 1, "max_seq_length": 512}, []),
+        (L4, SMALL, {}, [FULL, PIN]),
+        (L4, SMALL, {"optim": "sgd"}, [PIN]),
+        (L4, SMALL, {"precision": "bf16_mixed"}, [PIN]),
+        (L4, SMALL, {"lora_rank": 8}, [PIN]),
+        (L4, SMALL, {"lora_rank": 8, "micro_batch_size": 2}, [PIN]),
+        (L4, SMALL, {"lora_rank": 8, **ONE}, []),
+        (L4, SMALL, {"lora_rank": 8, "global_batch_size": 4}, []),
+        (L4, ModelFacts(), {"lora_rank": 8, **ONE}, [UNKNOWN]),
+        (L4, SHORT, {"lora_rank": 8, **ONE, "max_seq_length": 2048}, [LONG]),
+        (L4, SHORT, {"lora_rank": 8, **ONE, "type": "dpo", "max_length": 2048}, [LONG]),
+        (L4, SHORT, {"optim": "sgd", **ONE, "max_seq_length": 2048}, [LONG]),
+        (L4, SHORT, {"lora_rank": 8, **ONE, "max_seq_length": 512}, []),
+        (PCIE, SMALL, {"optim": "sgd", "global_batch_size": 4}, [TINY]),
+        (PCIE, SMALL, {"optim": "sgd", "global_batch_size": 32}, []),
+        (PCIE, SMALL, {"optim": "sgd", "global_batch_size": 32, "micro_batch_size": 8}, []),
+        (PCIE, SMALL, {"lora_rank": 8, "global_batch_size": 4}, []),
+        (PCIE, SMALL, {"optim": "sgd", **ONE}, []),
+        (SMALL_HOST, SMALL, {"optim": "sgd", "global_batch_size": 4}, [HOST]),
+        (SMALL_HOST, SMALL, {"optim": "sgd", **ONE}, []),
+        (replace(L4, host_memory_bytes=None), SMALL, {"optim": "sgd", "global_batch_size": 4}, []),
     ],
 )
-def test_warnings(model, settings, told):
+def test_warnings(hardware, model, settings, told):
     """A person is told what they would want to know before the start, and nothing that they have settled."""
-    warnings = plan(model=model, **settings).warnings
-    assert told == [words for words in (UNKNOWN, FULL, LONG, PIN) if words in " ".join(warnings)]
+    warnings = plan(hardware, model, **settings).warnings
+    said = " ".join(warnings)
+    assert told == [words for words in (UNKNOWN, HOST, FULL, LONG, PIN, TINY) if words in said]
     assert len(told) == len(warnings)
+
+
+def test_a_batch_that_grew_with_the_gpus_is_said_with_its_size():
+    """Four GPUs at two rows each train on eight a step, where one trained on two."""
+    (warning,) = plan(lora_rank=8, micro_batch_size=2).warnings
+    assert warning.startswith("each step trains on 8 rows over 4 ranks, on one it would be 2;")
+
+
+LORA, OFFLOAD, MORE = (
+    "set lora_rank (a frozen base of 2 bytes a parameter)",
+    "cpu_offload = true with sharding",
+    "more GPUs",
+)
+BF16, LEAST = 'precision = "bf16"', 'precision = "bf16" is the least already'
 
 
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [
-        ({}, "set lora_rank, or take a smaller model."),
-        ({"precision": "bf16_mixed"}, 'set lora_rank, or use precision = "bf16", or take a smaller model.'),
-        ({"lora_rank": 8}, ": take a smaller model."),
-        ({"lora_rank": 8, "precision": "fp32"}, ': use precision = "bf16", or take a smaller model.'),
+        ({}, [LORA, OFFLOAD, MORE, LEAST]),
+        ({"precision": "bf16_mixed"}, [LORA, OFFLOAD, MORE, BF16]),
+        ({"zero_stage": 0}, [LORA, OFFLOAD, "more GPUs with zero_stage = 3", LEAST]),
+        ({"lora_rank": 8, "gpu_count": 1}, [OFFLOAD, "more GPUs with zero_stage = 3", LEAST]),
+        ({"lora_rank": 8, "gpu_count": 1, "precision": "fp32"}, [OFFLOAD, "more GPUs with zero_stage = 3", BF16]),
     ],
 )
 def test_over_budget_is_a_warning_with_a_way_out_for_this_very_job(settings, advice):
@@ -263,7 +295,7 @@ def test_over_budget_is_a_warning_with_a_way_out_for_this_very_job(settings, adv
     huge = ModelFacts(param_count=20 * 10**9, source="safetensors headers")
     over = [warning for warning in plan(model=huge, **settings).warnings if "over the budget of 15.3 GB" in warning]
     assert 1 == len(over)
-    assert over[0].endswith(advice)
+    assert "; ".join(advice) + "." == over[0].partition("15.3 GB: ")[2]
 
 
 @pytest.mark.parametrize(
@@ -279,8 +311,9 @@ def test_a_plan_survives_its_file(settings):
 
 
 def test_a_plan_tells_its_story_in_order():
-    """Defaults, then warnings, then the line."""
+    """Parameters, budget, decision, the line, the peak; then warnings, then what was filled in."""
     told = plan().describe()
     kinds = [line.partition(":")[0] for line in told]
-    assert kinds == sorted(kinds, key=["default", "warning", "plan"].index)
-    assert plan().line == told[-1]
+    order = ["parameters", "budget", "decision", "plan", "peak", "warning", "default"]
+    assert kinds == sorted(kinds, key=order.index)
+    assert plan().line == told[3]

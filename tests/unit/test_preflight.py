@@ -80,8 +80,22 @@ def test_a_plan_needs_neither_data_nor_gpus(tmp_path):
 
 
 def test_data_that_is_named_is_checked_for_a_plan_too(tmp_path):
-    """A plan that was given rows says when they are no rows."""
-    assert {"dataset.id"} == set(refusals(job(model_folder(tmp_path / "m"), dataset_id="./no.jsonl"), to_run=False))
+    """A plan that was given rows says when they are no rows, or not here."""
+    (tmp_path / "no.jsonl").write_text("no rows")
+    named = job(model_folder(tmp_path / "m"), dataset_id=str(tmp_path / "no.jsonl"))
+    assert {"dataset.id"} == set(refusals(named, to_run=False))
+    (tmp_path / "no.jsonl").unlink()
+    assert any("no.jsonl is not here" in warning for warning in prepare(named, to_run=False).plan.warnings)
+    assert {"dataset.id"} == set(refusals(named))
+
+
+def test_a_plan_needs_no_weights(tmp_path):
+    """A config.json is enough to plan; to run, the folder must be whole."""
+    folder = model_folder(tmp_path / "model")
+    for name in ("model.safetensors", "tokenizer.json"):
+        (folder / name).unlink()
+    assert prepare(job(folder), to_run=False).plan.estimate.param_count is None
+    assert "model.base" in refusals(job(folder))
 
 
 @pytest.mark.parametrize(

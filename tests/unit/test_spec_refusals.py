@@ -19,9 +19,14 @@ from kernel_launcher.preflight import prepare
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.read import parse_gpus, parse_override
 
+LARGE = {
+    "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": True,
+}  # fmt: skip
 PAGE = Path(__file__).with_name("refusals.txt")
 BASE = 'base_model = "owner/model"'
 ROWS = [{"prompt": "a", "completion": "b"}]
+PAIRS = [{"prompt": "a", "chosen": "b", "rejected": "c"}]
 
 # Title: the TOML of a job (with a base model, if it names none).
 JOBS = {
@@ -36,7 +41,7 @@ JOBS = {
     "number as text": f'{BASE}\nlora_rank = "8"',
     "number with a point": f"{BASE}\nmicro_batch_size = 2.0",
     "true as a number": f"{BASE}\nmicro_batch_size = true",
-    "automatic micro batch": f'{BASE}\nmicro_batch_size = "auto"',
+    "micro batch of a word": f'{BASE}\nmicro_batch_size = "most"',
     "too small": f"{BASE}\nmax_steps = 0",
     "too large": f"{BASE}\ngpu_count = 9",
     "not above": f"{BASE}\nlearning_rate = 0",
@@ -49,24 +54,43 @@ JOBS = {
     "name that is no folder": f'{BASE}\nname = "../up"',
     "one of several": f'{BASE}\noptim = "adam"',
     "unknown method": f'{BASE}\nmethod = "sft"',
-    "method of a later release": f'{BASE}\nmethod = "dpo"',
+    "method of a later release": f'{BASE}\nmethod = "grpo"',
+    "multi-GPU keys of another method": f'{BASE}\nmethod = "grpo"\nzero_stage = 3\nmicro_batch_size = 4',
     "ZeRO-1": f"{BASE}\nzero_stage = 1",
-    "sharding": f"{BASE}\nzero_stage = 3",
     "stage with a point": f"{BASE}\nzero_stage = 2.0",
     "fp16": f'{BASE}\nprecision = "fp16"',
     "fp8": f'{BASE}\nprecision = "fp8"',
+    "sharding on one GPU": f"{BASE}\nzero_stage = 3\ngpu_count = 1",
+    "offload on one GPU": f"{BASE}\ncpu_offload = true\ngpu_count = 1",
+    "offload of what is not sharded": f"{BASE}\ncpu_offload = true\nzero_stage = 0",
+    "pipeline parallel": f"{BASE}\npipeline_parallel_size = 2",
+    "expert parallel": f"{BASE}\nexpert_parallel_size = 2",
+    "context parallel": f"{BASE}\ncontext_parallel_size = 2",
     "tensor parallel": f"{BASE}\ntensor_parallel_size = 2",
     "length of DPO": f"{BASE}\nmax_length = 512",
+    "length of SFT": f'{BASE}\nmethod = "dpo"\nmax_seq_length = 512',
+    "setting of DPO": f"{BASE}\nbeta = 0.1",
+    "setting of SFT": f'{BASE}\nmethod = "dpo"\npacking = true',
+    "unknown loss of DPO": f'{BASE}\nmethod = "dpo"\nloss_type = "kto"',
     "checkpoints": f"{BASE}\ncheckpoint_every = 1",
     "evaluation": f"{BASE}\nval_split_ratio = 0.1",
     "hub": f'{BASE}\n[huggingface]\nrepo = "owner/mine"',
-    "4-bit": f"{BASE}\nload_in_4bit = true",
+    "4-bit without an adapter": f"{BASE}\nload_in_4bit = true",
+    "4-bit on several GPUs": f"{BASE}\nload_in_4bit = true\nlora_rank = 8\ngpu_count = 4",
+    "Unsloth on several GPUs": f"{BASE}\nuse_unsloth = true\ngpu_count = 4",
+    "Liger on several GPUs": f"{BASE}\nuse_liger = true\ngpu_count = 4",
+    "Liger with Unsloth": f"{BASE}\nuse_liger = true\nuse_unsloth = true",
+    "adapter to publish without an adapter": f'{BASE}\n[huggingface]\nartifact = "adapter"',
     "restarts": f"{BASE}\nmax_restarts = 1",
     "resume": f'{BASE}\nresume_from = "last"',
     "aliases that disagree": f"{BASE}\nbatch_size = 1\nmicro_batch_size = 2",
     "batch that does not divide": f"{BASE}\nglobal_batch_size = 7\ngpu_count = 2",
     "batch smaller than the ranks": f"{BASE}\nglobal_batch_size = 1\ngpu_count = 2",
+    "automatic micro batch that does not divide": (
+        f'{BASE}\nmicro_batch_size = "auto"\nglobal_batch_size = 10\ngradient_accumulation_steps = 2\ngpu_count = 2'
+    ),
     "batch that does not multiply": f"{BASE}\nglobal_batch_size = 8\ngradient_accumulation_steps = 3\ngpu_count = 2",
+    "layout": f"{BASE}\ntensor_parallel_size = 2\ndata_parallel_size = 4\ngpu_count = 4",
     "replicas": f"{BASE}\ndata_parallel_size = 4\ngpu_count = 2",
     "adapter settings without an adapter": f"{BASE}\nlora_alpha = 16",
     "adapter on no layer": f"{BASE}\nlora_rank = 8\nlora_target_modules = []",
@@ -101,6 +125,17 @@ CHECKED: dict[str, tuple[dict[str, Any], object]] = {
     "an unknown GPU type": ({"base": "./smollm2", "gpu_type": "TPU"}, ROWS),
     "a batch that does not divide by the ranks that are here": ({"base": "./smollm2", "global_batch_size": 7}, ROWS),
     "replicas that are not here": ({"base": "./smollm2", "data_parallel_size": 4}, ROWS),
+    "what can be planned and not run": (
+        {"base": "./smollm2", "type": "dpo", "zero_stage": 3, "cpu_offload": True},
+        PAIRS,
+    ),
+    "what can be planned and not run, with an adapter": (
+        {"base": "./smollm2", "lora_rank": 8, "load_in_4bit": True, "zero_stage": 0, "packing": True},
+        ROWS,
+    ),
+    "Liger": ({"base": "./smollm2", "gpu_count": 1, "use_liger": True}, ROWS),
+    "automatic sharding": ({"base": "./large"}, ROWS),
+    "a quantised base without an adapter": ({"base": "./packed"}, ROWS),
     "no interpreter": ({"base": "./smollm2", "python": "./rows.jsonl"}, ROWS),
     "an interpreter that fails": ({"base": "./smollm2", "python": "./fails"}, ROWS),
     "an environment without the libraries": ({"base": "./smollm2", "python": "./bare"}, ROWS),
@@ -129,6 +164,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "half": {**parts, "model.safetensors": weights[:-2]},
         "adapter": {**parts, "adapter_config.json": b"{}"},
         "mute": {**parts, "tokenizer.json": b""},
+        "large": {
+            **parts,
+            "config.json": json.dumps(LARGE).encode(),
+            "model.safetensors": b"",
+            "pytorch_model.bin": b"x",
+        },
+        "packed": {**parts, "config.json": b'{"quantization_config": {"quant_method": "gptq", "bits": 4}}'},
     }
     for model, files in models.items():
         (tmp_path / model).mkdir()

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kernel_launcher.errors import InvalidRequest
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.spec import JobSpec, read_spec
 from kernel_launcher.spec.fields import NotYet
 from kernel_launcher.spec.names import SECTIONS
+from kernel_launcher.spec.refusals import run_refusals
 from tests.unit.toys import refusal_of
 
 BASE = {"base_model": "owner/model"}
@@ -28,7 +29,7 @@ def refused(settings: dict) -> list[str]:
 
 WRONG = [
     ("lora_rank", ["8", 8.0, True, 0, -1, [8], {"x": 1}, 10**12]),
-    ("micro_batch_size", ["2", 2.0, True, 0, -3, "auto", [], float("nan")]),
+    ("micro_batch_size", ["2", 2.0, True, 0, -3, "most", [], float("nan")]),
     ("gradient_accumulation_steps", [0, 1.0, "1", False]),
     ("global_batch_size", [0, -8, 8.0]),
     ("max_steps", [0, -1, 30.0, "30"]),
@@ -72,10 +73,8 @@ ASKING = {
     "job.resume_from": "last",
     "method.zero_stage": 2,
     "method.eval_strategy": "steps",
-    "method.plan_policy": "peak",
     "method.too_long": "drop",
     "huggingface.artifact": "adapter",
-    "method.loss_type": "sigmoid",
     "method.metric_for_best_model": "loss",
     "method.chat_template": "chatml",
     "method.script": "train.py",
@@ -90,13 +89,24 @@ ASKING = {
 
 @pytest.mark.parametrize("dotted", NOT_BUILT)
 def test_what_is_not_built_is_refused_by_name(dotted):
-    """A known setting without its feature is refused, never ignored; also when it is 1, which may mean each step."""
+    """A known setting without its feature is refused, never ignored; also when it is 1, which may mean each step.
+
+    Some can be planned, and are refused only to run.
+    """
     value = ASKING.get(dotted, NOT_BUILT[dotted].annotation is bool or 1)
     if value is True or dotted.partition(".")[2] in ("greater_is_better", "private"):
         value = True
-    with pytest.raises(InvalidRequest, match="not in this release: ") as caught:
-        read_spec({**BASE, dotted: value})
-    assert [dotted] == [fault.key for fault in caught.value.faults]
+    mark = next(mark for mark in NOT_BUILT[dotted].metadata if isinstance(mark, NotYet))
+    settings = {**BASE, "lora_rank": 8, dotted: value}
+    faults = run_refusals(read_spec(settings)) if mark.planned else refused_by_reading(settings)
+    assert [(dotted, "not_in_release")] == [(fault.key, fault.code) for fault in faults]
+    assert faults[0].reason.startswith("not in this release: ")
+
+
+def refused_by_reading(settings: dict) -> tuple[Fault, ...]:
+    with pytest.raises(InvalidRequest) as caught:
+        read_spec(settings)
+    return caught.value.faults
 
 
 @pytest.mark.parametrize("dotted", NOT_BUILT)
@@ -139,8 +149,8 @@ def test_all_faults_come_at_once():
     """One try finds everything that is wrong: unknown names, wrong values, what is not built, what does not fit."""
     keys = refused({"lora_rnk": 8, "max_steps": 0, "gpu_type": "", "report": {"to": 5}, "batch_size": "x"})
     assert {"lora_rnk", "method.max_steps", "resources.gpu_type", "report.to", "method.micro_batch_size"} == set(keys)
-    keys = refused({"type": "dpo", "beta": 0.1, "global_batch_size": 7, "gpu_count": 2, "lora_alpha": 8})
-    assert {"method.type", "method.beta", "method.global_batch_size", "method.lora_alpha"} == set(keys)
+    keys = refused({"type": "grpo", "use_unsloth": True, "global_batch_size": 7, "gpu_count": 2, "lora_alpha": 8})
+    assert {"method.type", "method.use_unsloth", "method.global_batch_size", "method.lora_alpha"} == set(keys)
 
 
 def test_aliases_that_disagree_are_refused():
@@ -164,11 +174,49 @@ def test_aliases_that_disagree_are_refused():
         ({"warmup_steps": 5, "warmup_ratio": 0.1}, "method.warmup_ratio"),
         ({"gpu_ids": [0, 1], "gpu_count": 3}, "resources.gpu_ids"),
         ({"type": "grpo"}, "method.type"),
+        ({"cpu_offload": True, "zero_stage": 0}, "method.cpu_offload"),
+        ({"cpu_offload": True, "gpu_count": 1}, "method.cpu_offload"),
+        ({"zero_stage": 2, "gpu_count": 1}, "method.zero_stage"),
+        ({"zero_stage": 3, "gpu_ids": [1]}, "method.zero_stage"),
+        ({"load_in_4bit": True}, "method.load_in_4bit"),
+        ({"load_in_4bit": True, "lora_rank": 8, "gpu_count": 2}, "method.load_in_4bit"),
+        ({"load_in_4bit": True, "lora_rank": 8, "gpu_count": 2, "zero_stage": 3}, "method.load_in_4bit"),
+        ({"use_liger": True, "gpu_count": 2}, "method.use_liger"),
+        ({"beta": 0.1}, "method.beta"),
+        ({"max_length": 64}, "method.max_length"),
+        ({"type": "dpo", "max_seq_length": 64}, "method.max_seq_length"),
+        ({"type": "dpo", "loss_on": "all"}, "method.loss_on"),
+        ({"type": "dpo", "loss_type": "kto"}, "method.loss_type"),
+        ({"micro_batch_size": "auto", "global_batch_size": 7, "gpu_count": 2}, "method.global_batch_size"),
     ],
 )
 def test_values_that_do_not_go_together_are_refused(settings, key):
     """Each value is fine, together they are not: refused before any model or GPU is touched."""
     assert [key] == refused(settings)
+
+
+@pytest.mark.parametrize("method", ["grpo", "grpo_harness", "sft_video_gen"])
+def test_multi_gpu_keys_are_not_for_methods_with_a_layout_of_their_own(method):
+    """Each of them is named, beside the method; at a neutral value none is."""
+    knobs = {"zero_stage": 3, "micro_batch_size": 2, "cpu_offload": True, "global_batch_size": 4}
+    assert {f"method.{name}" for name in ("type", *knobs)} == set(refused({"type": method, "gpu_count": 2, **knobs}))
+    neutral = {"zero_stage": "auto", "micro_batch_size": 1, "cpu_offload": False, "tensor_parallel_size": 1}
+    assert ["method.type"] == refused({"type": method, "gpu_count": 2, **neutral})
+
+
+def test_a_layout_is_multiplied_out():
+    """The message has both sides of the equation."""
+    settings = {**BASE, "gpu_count": 4, "data_parallel_size": 4, "tensor_parallel_size": 2}
+    reasons = {fault.key: fault.reason for fault in refused_by_reading(settings)}
+    assert "TP*CP*DP*PP=8 != WORLD_SIZE=4." == reasons["method.data_parallel_size"]
+    assert "method.tensor_parallel_size" in reasons
+
+
+def test_what_a_plan_says_beside_its_knobs_is_taken_and_dropped():
+    """``resolved_parallelism`` is pasted back whole, anywhere that a hyperparameter may stand."""
+    said = {"estimate": {"param_count": 1}, "trace": ["x"], "zero_stage_requested": "auto"}
+    for settings in (said, {"method": said}, {"hyperparameters": said}):
+        assert read_spec(BASE) == read_spec({**BASE, **settings})
 
 
 def test_sizes_that_multiply_are_taken():
@@ -177,6 +225,10 @@ def test_sizes_that_multiply_are_taken():
         {"global_batch_size": 8, "gpu_count": 2, "micro_batch_size": 2},
         {"global_batch_size": 8, "gpu_count": 2, "micro_batch_size": 2, "gradient_accumulation_steps": 2},
         {"data_parallel_size": 2, "gpu_count": 2},
+        {"micro_batch_size": "auto", "global_batch_size": 8, "gpu_count": 2, "gradient_accumulation_steps": 2},
+        {"load_in_4bit": True, "lora_rank": 8, "gpu_count": 2, "zero_stage": 0},
+        {"zero_stage": 0, "gpu_count": 1},
+        {"type": "dpo", "beta": 0.2, "loss_type": "ipo", "max_length": 64, "max_prompt_length": 32},
     ):
         read_spec({**BASE, **settings})
 

@@ -17,6 +17,7 @@ from veri_jupyter.monitor.pump import Pump
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernel_launcher.planner import Plan
     from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
 
@@ -43,6 +44,14 @@ def show(entry: Entry) -> None:
     _publish(entry, view, update=False)
     if not view.status.is_terminal:
         pump.watch(watcher)
+
+
+def show_plan(plan: Plan) -> None:
+    """Show a plan: in a notebook as a card, in a terminal as lines."""
+    if frontend().is_kernel:
+        _display({"text/plain": str(plan), "text/html": plan.html()})
+    else:
+        say(plan.describe())
 
 
 def show_all(summaries: Sequence[Summary]) -> None:

@@ -1,0 +1,1 @@
+"""What a training step holds in GPU memory, derived from what torch, transformers, TRL and PEFT do."""
