@@ -5,7 +5,7 @@
 
 Each run prints one row as tests/data/tracker.jsonl has them; ``--again`` repeats those rows and prints what differs.
 The process plays one rank of many (a fake process group) and nothing is computed, so a run takes seconds and little
-memory. Kernels and TRL's loss are those of the CPU, and gradients are never added in place, as under any dispatch mode.
+memory. Kernels and TRL's loss are those of the CPU; gradients are never added in place, as under any dispatch mode.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def prepare(model: Any, run: dict[str, Any], mesh: DeviceMesh, *, whole: bool = 
     model.train()
     base = model.get_base_model() if run["lora"] else model
     if run["gradient_checkpointing"]:
-        base.gradient_checkpointing_enable({"use_reentrant": False})
+        base.activation_checkpointing_enable({"use_reentrant": False})
         if run["lora"]:
             model.enable_input_require_grads()
     if run["zero_stage"]:

@@ -1,4 +1,4 @@
-"""Other ways to run the same job: stage, micro-batch and recomputation, with peak, verdict and traffic, best first."""
+"""Other ways to run the same job: stage, micro-batch and recomputation, with peak, verdict and traffic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The peak of a training step: how many bytes one rank holds at its worst moment, by phase and by term.
 
-Nothing here is fitted to measurements. What a decoder layer keeps and what its backward pass holds is derived by walking
-a symbolic tape (``memory/tape.py``) over the layer as transformers writes it (``memory/decoder.py``); the rest is the
-order of events of FSDP2, DDP and TRL's loss. tests/data/tracker.jsonl has the measurements that it was checked against.
+Nothing here is fitted to measurements. What a decoder layer keeps and what its backward pass holds is derived with a
+symbolic tape (``memory/tape.py``) from the layer as transformers writes it (``memory/decoder.py``); the rest is the
+order of events of FSDP2, DDP and TRL's loss. It was checked against torch's memory tracker: the measurements are in
+tests/data/tracker.jsonl, and scripts/track_memory.py makes them.
 """
 
 from __future__ import annotations

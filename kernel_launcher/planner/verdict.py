@@ -30,8 +30,8 @@ class Overhead:
     The defaults are from the literature; ``calibrated`` takes their place after a run on that kind of GPU.
 
     Attributes:
-        context_bytes: CUDA context and kernels (seen: 0.14 to 0.9 GiB); on a CPU, Python with torch, transformers, TRL
-            and PEFT (0.44 GB measured).
+        context_bytes: CUDA context and kernels (seen: 0.14 to 0.9 GiB); on a CPU, Python with torch, transformers,
+            TRL and PEFT (0.44 GB measured).
         communication_bytes: NCCL's buffers, where there is somebody to talk to (seen: 0.5 to 1.5 GiB).
         fragmentation: What the caching allocator holds beyond what is in use, as a share (seen: 2 to 5 %).
         band_share: Doubt about the peak, as a share of it.

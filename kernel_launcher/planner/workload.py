@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel_launcher.planner.memory.decoder import BF16, FP32, Adapter, Arithmetic
+from kernel_launcher.planner.memory.arithmetic import BF16, FP32, Adapter, Arithmetic
 
 Stage = Literal[0, 2, 3]
 

@@ -71,7 +71,9 @@ def workload(row: dict[str, Any]) -> Workload:
         precision=row["precision"],
         recompute=row["gradient_checkpointing"],
         method="dpo" if row.get("method") == "dpo" else "sft_text",
-        lora=Lora(rank=lora["rank"], targets=tuple(lora.get("targets", LORA_TARGETS)), dropout=lora.get("dropout", 0.0))
+        lora=Lora(
+            rank=lora["rank"], targets=tuple(lora.get("targets", LORA_TARGETS)), dropout=lora.get("dropout", 0.0)
+        )
         if lora
         else None,
         optimizer=row["optimizer"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.peak_rows import shape
 
 from kernel_launcher.planner.levers import LORA_TARGETS
-from kernel_launcher.planner.memory.decoder import Adapter, Arithmetic, Attention, forward_alone, layer_memory
+from kernel_launcher.planner.memory.arithmetic import Adapter, Arithmetic, Attention
+from kernel_launcher.planner.memory.layer import forward_alone, layer_memory
+from tests.unit.peak_rows import shape
 
 CAUSAL = Attention("causal")
 BF16 = Arithmetic(weights=2, residual=2, device="cpu")

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.peak_rows import shape
 
 from kernel_launcher.planner.alternatives import alternatives, largest_micro_batch, traffic
 from kernel_launcher.planner.levers import LORA_TARGETS, levers
@@ -15,6 +14,7 @@ from kernel_launcher.planner.peak import Peak, peak
 from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.planner.verdict import GIB, Fit, judge
 from kernel_launcher.planner.workload import Lora, Workload
+from tests.unit.peak_rows import shape
 
 L4 = 22 * GIB
 JOB = Workload(zero_stage=0, world_size=4, micro_batch_size=8, length=1024, recompute=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.peak_rows import measurements, shape
 
 from kernel_launcher.planner.peak import Peak, peak
 from kernel_launcher.planner.workload import Workload
+from tests.unit.peak_rows import measurements, shape
 
 GIVEN = [m for m in measurements() if "source" not in m.row]
 OURS = [m for m in measurements() if "source" in m.row]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.peak_rows import DATA, shape
 
 from kernel_launcher.planner.peak import peak
 from kernel_launcher.planner.shape import ModelShape, Unknown, from_config
 from kernel_launcher.planner.workload import Workload
+from tests.unit.peak_rows import DATA, shape
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((DATA / "tracker_models.json").read_text())
 

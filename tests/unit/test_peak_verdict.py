@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.peak_rows import shape
 
 from kernel_launcher.planner.peak import Peak, host_memory, peak
 from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.planner.verdict import GIB, Fit, Overhead, Verdict, calibrated, judge
 from kernel_launcher.planner.workload import Lora, Workload
+from tests.unit.peak_rows import shape
 
 L4 = 22 * GIB
 FULL = Workload(zero_stage=3, world_size=4, micro_batch_size=1, length=1024, loss="logits")

@@ -1,152 +1,28 @@
 """One decoder layer on the tape, written as transformers 5.24 writes its forward pass.
 
 Each function mirrors the module of that name (``models/qwen3``, ``llama``, ``gemma3``, ``olmo2``, ``phi3``,
-``integrations/sdpa_attention.py``) and PEFT's LoRA layer (``tuners/lora/layer.py``, 0.21), line by line as far as memory
-goes: what is nested there is nested here, so that a temporary dies at the same place. What autograd saves for each of
-torch's operators is read in ``derivatives.yaml``. All of it was compared with torch's tracker, operator by operator.
+``integrations/sdpa_attention.py``) and PEFT's LoRA layer (``tuners/lora/layer.py``, 0.21), line by line as far as
+memory goes: what is nested there is nested here, so that a temporary dies at the same place. What autograd saves for
+each of torch's operators is read in ``derivatives.yaml``. All of it was compared with torch's tracker, operator by
+operator.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from kernel_launcher.planner.memory.tape import NOTHING, Moment, Size, Tape, Tensor
+from kernel_launcher.planner.memory.arithmetic import BF16, FP32
+from kernel_launcher.planner.memory.tape import NOTHING, Size, Tensor
 
 if TYPE_CHECKING:
+    from kernel_launcher.planner.memory.arithmetic import Adapter, Arithmetic, Attention
+    from kernel_launcher.planner.memory.tape import Tape
     from kernel_launcher.planner.shape import ModelShape
 
-BF16 = 2
-FP32 = 4
 
+class Decoder:
+    """Writes a layer on a tape."""
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """A LoRA adapter: its rank, the layers it is on, its dropout, and the bytes of its weights where they compute."""
-
-    rank: int
-    targets: tuple[str, ...]
-    dropout: bool
-    width: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
-    """In which formats a layer computes, and what it trains.
-
-    Attributes:
-        weights: Bytes of a weight as the forward pass finds it (under FSDP2: gathered).
-        residual: Bytes of a value in the residual stream.
-        autocast: Whether linear layers and attention cast their inputs to bf16.
-        adapter: The LoRA adapter; the rest is frozen then.
-        four_bit: The frozen linear weights are packed and unpacked at each use.
-        device: Whose kernels.
-        adds_in_place: See ``Tape``.
-    """
-
-    weights: int
-    residual: int
-    autocast: bool = False
-    adapter: Adapter | None = None
-    four_bit: bool = False
-    device: Literal["cuda", "cpu"] = "cuda"
-    adds_in_place: bool = True
-
-    @property
-    def trains_base(self) -> bool:
-        return self.adapter is None
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """Which kernel attention gets.
-
-    Attributes:
-        kernel: ``causal``: a fused one that knows nothing but causality; ``masked``: a fused one with a mask, which
-            wants keys and values repeated for each query head; ``math``: scores in full.
-        length: Tokens of a row, where memory depends on them beside their sum; 0 for the causal one.
-    """
-
-    kernel: Literal["causal", "masked", "math"]
-    length: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LayerMemory:
-    """What one layer holds.
-
-    Attributes:
-        kept: What its forward pass leaves for backward, its input aside.
-        keeps_input: Whether backward needs the input, too.
-        forward: The moments of its forward pass that can be the worst for some number of tokens.
-        recompute: Those of its forward pass when it comes again in backward: it starts when backward first needs a
-            saved tensor, and stops at the last one that is saved.
-        backward: Those of its backward pass.
-    """
-
-    kept: Size
-    keeps_input: bool
-    forward: tuple[Moment, ...]
-    recompute: tuple[Moment, ...]
-    backward: tuple[Moment, ...]
-
-
-@lru_cache(maxsize=1024)
-def layer_memory(
-    shape: ModelShape, arithmetic: Arithmetic, attention: Attention, *, wanted: bool = True
-) -> LayerMemory:
-    """Memory of a decoder layer.
-
-    Args:
-        shape: The model.
-        arithmetic: Formats, adapter, kernels.
-        attention: The kernel of attention.
-        wanted: Whether the gradient of its input is wanted; that of a frozen embedding's output is not.
-    """
-    tape = Tape(adds_in_place=arithmetic.adds_in_place)
-    entry = tape.input(shape.hidden, arithmetic.residual, wanted=wanted)
-    output = _Layer(tape, shape, arithmetic, attention).decoder_layer(entry)
-    kept, keeps_input = tape.kept, entry.storage.savers > 0
-    backward = tape.backward(output)
-    again = [replace(m, moving=m.moving + backward.before_saved) for m in tape.forward[: tape.last_save]]
-    return LayerMemory(kept, keeps_input, _worst(tape.forward), _worst(again), _worst(backward.moments))
-
-
-@lru_cache(maxsize=1024)
-def forward_alone(shape: ModelShape, arithmetic: Arithmetic, attention: Attention) -> tuple[Moment, ...]:
-    """The worst moments of a layer's forward pass that keeps nothing: in inference, and before it is recomputed."""
-    tape = Tape(saves=False)
-    _Layer(tape, shape, arithmetic, attention).decoder_layer(tape.input(shape.hidden, arithmetic.residual))
-    return _worst(tape.forward)
-
-
-def without_adapter(arithmetic: Arithmetic) -> Arithmetic:
-    """The same with the adapter switched off."""
-    return replace(arithmetic, adapter=None)
-
-
-@lru_cache(maxsize=1024)
-def final_norm_kept(shape: ModelShape, arithmetic: Arithmetic) -> float:
-    """Bytes per token that the model's last norm keeps; its output is the head's."""
-    tape = Tape()
-    entry = tape.input(shape.hidden, arithmetic.residual)
-    _Layer(tape, shape, arithmetic, Attention("causal")).norm(entry)
-    return tape.kept.per_token + (entry.size.per_token if entry.storage.savers else 0)
-
-
-def _worst(moments: list[Moment]) -> tuple[Moment, ...]:
-    """Without the moments that hold less than another one for any number of tokens."""
-    worst: list[Moment] = []
-    most = -1.0
-    for total, _, moment in sorted(((m.total[::-1], i, m) for i, m in enumerate(moments)), reverse=True):
-        if total[1] > most:
-            worst.append(moment)
-            most = total[1]
-    return tuple(worst)
-
-
-class _Layer:
     def __init__(self, tape: Tape, shape: ModelShape, arithmetic: Arithmetic, attention: Attention) -> None:
         self.tape = tape
         self.shape = shape

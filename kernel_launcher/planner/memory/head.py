@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernel_launcher.planner.memory.decoder import BF16, FP32
+from kernel_launcher.planner.memory.arithmetic import BF16, FP32
 
 if TYPE_CHECKING:
     from kernel_launcher.planner.shape import ModelShape

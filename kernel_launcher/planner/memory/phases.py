@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kernel_launcher.planner.memory.decoder import (
-    FP32,
-    Attention,
-    final_norm_kept,
-    forward_alone,
-    layer_memory,
-    without_adapter,
-)
+from kernel_launcher.planner.memory.arithmetic import FP32, Attention
 from kernel_launcher.planner.memory.head import head_memory
+from kernel_launcher.planner.memory.layer import final_norm_kept, forward_alone, layer_memory, without_adapter
 from kernel_launcher.planner.memory.spread import Replicated, Sharded
 from kernel_launcher.planner.memory.units import Units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kernel_launcher.planner.memory.decoder import LayerMemory
+    from kernel_launcher.planner.memory.layer import LayerMemory
     from kernel_launcher.planner.memory.spread import Spread
     from kernel_launcher.planner.memory.tape import Moment
     from kernel_launcher.planner.shape import ModelShape
@@ -83,9 +77,9 @@ class _Step:
         layers = [(layer_memory(shape, arithmetic, attention), count) for attention, count in kinds]
         self.layers = [layer for layer, _ in layers]
         self.worst_backward = self._worst(
-            moment
+            m
             for layer in self.layers
-            for moment in (layer.backward + layer.recompute if workload.recompute else layer.backward)
+            for m in (layer.backward + layer.recompute if workload.recompute else layer.backward)
         )
         self.layer_kept = sum(self._kept(layer) * count for layer, count in layers) / shape.layers
         self.layer_cast = sum(layer.kept.fixed * count for layer, count in layers) / shape.layers
@@ -114,21 +108,23 @@ class _Step:
 
     def layer_forward(self) -> Phase:
         """The last layer's forward pass."""
+        below = self.s.layers - 1
         if self.w.recompute:
-            moment = self._worst(m for attention in self.attentions for m in self._alone(attention))
-            kept, entries = self.layers_kept, 0.0
+            moment = self._worst(m for a in self.attentions for m in forward_alone(self.s, self.arithmetic, a))
+            # Autocast keeps its copies of weights to the end of forward, whoever needs them.
+            kept, named, cast = self.layers_kept, 0.0, self.s.layers * self.layer_cast
         else:
-            moment = self._worst(moment for layer in self.layers for moment in layer.forward)
+            moment = self._worst(m for layer in self.layers for m in layer.forward)
             # The embedding's output and the layer's input have names.
-            kept, entries = self.layers_kept - self.layer_kept, 2 * self.entry
+            kept, named, cast = self.layers_kept - self.layer_kept, 2 * self.entry, below * self.layer_cast
         return self._phase(
             "layer forward",
             {
                 "gradients": self.spread.collected(),
                 "gathered weights": self.spread.gathered_for_forward(),
-                "cast weights": (self.s.layers - 1) * self.layer_cast + moment.kept.fixed,
+                "cast weights": cast + moment.kept.fixed,
                 "activations": kept + moment.kept.per_token * self.tokens + self.shared,
-                "working set": moment.moving.at(self.tokens) + entries,
+                "working set": moment.moving.at(self.tokens) + named,
             },
         )
 
@@ -148,7 +144,7 @@ class _Step:
         """The reference, or the policy without its adapter, over the same rows and without gradients."""
         again = self.spread.gathered_again if self.w.lora is not None else 0
         plain = without_adapter(self.arithmetic)
-        moment = self._worst(m for attention in self.attentions for m in forward_alone(self.s, plain, attention))
+        moment = self._worst(m for a in self.attentions for m in forward_alone(self.s, plain, a))
         return self._phase(
             "reference forward",
             {
@@ -255,9 +251,6 @@ class _Step:
         if w.device == "cuda" and fp32 and s.heads != s.kv_heads:
             return Attention("math", w.length)
         return Attention("causal")
-
-    def _alone(self, attention: Attention) -> tuple[Moment, ...]:
-        return forward_alone(self.s, self.arithmetic, attention)
 
     def _worst(self, moments: Iterable[Moment]) -> Moment:
         return max(moments, key=self._size)

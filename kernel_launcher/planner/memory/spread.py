@@ -1,10 +1,10 @@
 """How weights and gradients are spread over the ranks: by DDP, or by FSDP2 with its order of events.
 
-Read in torch 2.13 (``fsdp/_fully_shard/_fsdp_param_group.py``) and checked with torch's tracker: in forward the buffer
-of an all-gather lives until the next one is copied out; in backward the layer below is prefetched, and the input of a
-reduce-scatter lives until the next one starts. accelerate 1.15 makes units of the embedding alone and of the last norm
-with the head (one of all three where head and embedding are tied); these two ways are called "root" (one unit outside of
-the layers) and "split" here.
+Read in torch 2.13 (``fsdp/_fully_shard/_fsdp_param_group.py``) and checked with torch's tracker: in forward the
+buffer of an all-gather lives until the next one is copied out; in backward the layer below is prefetched, and the
+input of a reduce-scatter lives until the next one starts. What is outside of the layers is one unit, or two ("split"
+here) where accelerate 1.15 wraps a model whose head is not its embedding: the embedding, and the last norm with the
+head.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""A symbolic autograd tape: what a forward pass holds and keeps, and what its backward pass holds at each node.
+"""A symbolic autograd tape: what a forward pass holds, and what its nodes keep for backward.
 
-The rules of backward are those of torch's engine (``csrc/autograd/engine.cpp``, ``input_buffer.cpp``): nodes run in the
-reverse of their making; a node's incoming gradient and the tensors that it saved are freed after it ran; gradients that
-meet are added. In forward a tensor lives, here as there, as long as a name or a node refers to it: Python frees it with
-its last reference.
+A tensor lives as long as a name or a node refers to it, here as in torch: Python frees it with its last reference.
 """
 
 from __future__ import annotations
@@ -102,21 +99,6 @@ class Tensor:
 
 
 @dataclass(eq=False, slots=True)
-class Gradient:
-    """A gradient on its way.
-
-    Attributes:
-        size: Bytes.
-        shared: Its memory is another tensor's, too, so that nothing is added to it in place.
-        holders: How many places refer to it.
-    """
-
-    size: Size
-    shared: bool = False
-    holders: int = 0
-
-
-@dataclass(eq=False, slots=True)
 class Node:
     """One step of the backward pass.
 
@@ -137,25 +119,10 @@ class Node:
     shares: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """A layer's backward pass.
-
-    Attributes:
-        moments: All of them.
-        before_saved: Gradients on their way when a saved tensor is needed first.
-    """
-
-    moments: list[Moment]
-    before_saved: Size
-
-
 class Tape:
     """Records the nodes of one layer.
 
     Args:
-        adds_in_place: Whether gradients that meet are added in place. They are where nothing else refers to the first
-            one's memory; under a dispatch mode (torch's tracker is one) they never are.
         saves: Whether nodes keep what backward needs: not without gradients, and not in the forward pass of a layer
             that is recomputed.
 
@@ -166,8 +133,7 @@ class Tape:
         last_save: How many of them there were when the last tensor was saved.
     """
 
-    def __init__(self, *, adds_in_place: bool = True, saves: bool = True) -> None:
-        self.adds_in_place = adds_in_place
+    def __init__(self, *, saves: bool = True) -> None:
         self.saves = saves
         self.nodes: list[Node] = []
         self.alive = NOTHING
@@ -233,11 +199,6 @@ class Tape:
         """What a kernel keeps beside its inputs and outputs, in bytes per token."""
         return Storage(self, Size(per_token=per_token))
 
-    def backward(self, output: Tensor) -> Backward:
-        """The backward pass, from the gradient of ``output`` to that of the input; uses up the tape."""
-        walk = _Walk(self, output)
-        return Backward(walk.moments, walk.before_saved)
-
     def _record(self, node: Node) -> Node:
         for storage in node.saved:
             if storage.savers == 0 and storage.counted:
@@ -245,66 +206,3 @@ class Tape:
             storage.savers += 1
         self.nodes.append(node)
         return node
-
-
-class _Walk:
-    def __init__(self, tape: Tape, output: Tensor) -> None:
-        self.in_place = tape.adds_in_place
-        self.kept = tape.kept
-        self.gradients = 0.0
-        self.moving = NOTHING
-        self.waiting: dict[Node | None, list[Gradient]] = {}
-        self.moments: list[Moment] = []
-        self.before_saved: Size = NOTHING
-        self._arrive(output.node, self._new(output.size))
-        for node in reversed(tape.nodes):
-            self._run(node)
-
-    def _run(self, node: Node) -> None:
-        if node.saved and self.before_saved == NOTHING:
-            self.before_saved = self.moving
-        incoming = self.waiting.pop(node)
-        sent = [
-            (target, incoming[0] if size is None else self._new(size, shared=node.shares))
-            for target, size in node.edges
-        ]
-        self.gradients += node.gradient
-        self._note(node.scratch)
-        for _, gradient in sent:
-            gradient.holders += 1
-        for gradient in incoming:
-            self._drop(gradient)
-        for storage in node.saved:
-            storage.savers -= 1
-            if storage.savers == 0 and storage.counted:
-                self.kept -= storage.size
-        for target, gradient in sent:
-            gradient.holders -= 1
-            self._arrive(target, gradient)
-
-    def _arrive(self, target: Node | None, gradient: Gradient) -> None:
-        held = self.waiting.setdefault(target, [])
-        gradient.holders += 1
-        if not held or (target is not None and target.joins):
-            held.append(gradient)
-        elif self.in_place and held[0].holders == 1 and not held[0].shared:
-            self._drop(gradient)
-        else:
-            total = self._new(held[0].size)
-            total.holders = 1
-            self._note(NOTHING)
-            self._drop(held[0])
-            self._drop(gradient)
-            held[0] = total
-
-    def _new(self, size: Size, *, shared: bool = False) -> Gradient:
-        self.moving += size
-        return Gradient(size, shared)
-
-    def _drop(self, gradient: Gradient) -> None:
-        gradient.holders -= 1
-        if gradient.holders == 0:
-            self.moving -= gradient.size
-
-    def _note(self, scratch: Size) -> None:
-        self.moments.append(Moment(self.gradients, self.kept, self.moving + scratch))
