@@ -4,8 +4,7 @@
     python scripts/track_memory.py --again --only Llama
 
 Each run prints one row as tests/data/tracker.jsonl has them; ``--again`` repeats those rows and prints what differs.
-The process plays one rank of many (a fake process group) and nothing is computed, so a run takes seconds and little
-memory. Kernels and TRL's loss are those of the CPU, and gradients are never added in place, as under any dispatch mode.
+What is measured, and how, is in kernel_launcher/tracker.
 """
 
 from __future__ import annotations

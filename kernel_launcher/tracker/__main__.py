@@ -11,6 +11,10 @@ import json
 import sys
 import warnings
 
+from kernel_launcher.protocol.files import readable
+
+_MOST_CHARACTERS = 300
+
 
 def main() -> int:
     """Answer; the exit code is 0, or 1 where nothing could be measured."""
@@ -23,9 +27,9 @@ def main() -> int:
             from kernel_launcher.tracker.trace import trace
 
             answer = trace(request["config"], Run(**request["run"]))
-    except Exception as error:  # noqa: BLE001 - a config may break any line of a model's code, and each says why
+    except Exception as error:  # a config may break any line of a model's code, and each says why
         first = (str(error).strip() or "no reason given").splitlines()[0]
-        print(json.dumps({"error": f"{type(error).__name__}: {first}"}))
+        print(json.dumps({"error": readable(f"{type(error).__name__}: {first}", _MOST_CHARACTERS)}))
         return 1
     print(json.dumps(answer))
     return 0

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from kernel_launcher.tracker.step import Stretch
-
 _LEAST_EDGE = 2  # what is around a layer differs for the first two and the last two: FSDP2 fetches one ahead
+
+
+class Stretch(NamedTuple):
+    """A part of a step, from one event to the next; ``layer`` is None outside of the layers."""
+
+    phase: str
+    layer: int | None = None
+    micro_batch: int = 0
 
 
 class Cuts(NamedTuple):
@@ -34,9 +40,7 @@ def cuts(kinds: Sequence[Hashable]) -> Cuts | None:
     """The sizes from which a model of these kinds of layers can be extended; None if it is as well measured whole."""
     count = len(kinds)
     _, period, start = min(
-        (start + period, period, start)
-        for period in range(1, count + 1)
-        for start in [_irregular(kinds, period)]
+        (start + period, period, start) for period in range(1, count + 1) for start in [_irregular(kinds, period)]
     )
     edge = max(_LEAST_EDGE, period)
     few = start + 2 * edge + (count - start) % period

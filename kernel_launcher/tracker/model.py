@@ -28,10 +28,8 @@ def cut(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """A config of the first few layers: lists with an entry a layer are cut, too."""
     if isinstance(config.get("text_config"), dict):
         return {**config, "text_config": cut(config["text_config"], layers)}
-    whole = config["num_hidden_layers"]
-    fewer = {
-        key: value[:layers] for key, value in config.items() if isinstance(value, list) and len(value) == whole
-    }
+    whole = config.get("num_hidden_layers")
+    fewer = {key: value[:layers] for key, value in config.items() if isinstance(value, list) and len(value) == whole}
     return {**config, **fewer, "num_hidden_layers": layers}
 
 

@@ -25,7 +25,7 @@ class Run:
         loss: Of full logits (``hf``), or TRL's ``fused`` head.
         mask: Whether attention gets a mask.
         units: How FSDP2 wraps what is outside of the layers: in one ``root`` unit, or as ``accelerate`` does.
-        accumulation: ``none`` for one micro-batch a step; else two, whose gradients are ``reduced`` each time or last.
+        accumulation: ``none`` for one micro-batch a step; else two, with gradients ``reduced`` each time, or last.
     """
 
     micro_batch_size: int = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernel_launcher.tracker.extrapolate import Stretch
 from kernel_launcher.tracker.model import attention_masks, decoder, prepare, prepare_reference, skeleton
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from kernel_launcher.tracker.run import Run
 
 BETA = 0.1
-
-
-class Stretch(NamedTuple):
-    """A part of a step, from one event to the next; ``layer`` is None outside of the layers."""
-
-    phase: str
-    layer: int | None = None
-    micro_batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

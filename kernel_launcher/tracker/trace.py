@@ -39,6 +39,8 @@ def trace(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
 def _kinds(config: Mapping[str, Any]) -> list[Hashable]:
     """What tells the layers of a model apart: their kind of attention and their weights."""
     text = decoder(skeleton(config, Run()), Run())
+    if not hasattr(text, "layers"):
+        raise ValueError(f"{type(text).__name__} has no list of decoder layers")
     kinds = getattr(text.config, "layer_types", None) or [None] * len(text.layers)
     return [
         (kind, tuple((name, tuple(weight.shape)) for name, weight in layer.named_parameters()))
