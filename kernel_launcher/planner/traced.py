@@ -41,4 +41,5 @@ class Traced:
 
     def __str__(self) -> str:
         measured = " and ".join(map(str, self.layers))
-        return f"measured with torch's tracker, kernels of the CPU, {measured} of {self.of} layers"
+        how = f"{measured} of {self.of} layers, kernels of the CPU, nothing added in place"
+        return f"measured with torch's tracker ({how})"

@@ -95,10 +95,13 @@ class _Marks:
             layer.register_forward_hook(self._after(place, last=place == len(layers) - 1))
 
     def _before(self, place: int, *, reference: bool) -> Callable[..., None]:
-        def before(*_: object) -> None:
-            if not self.backward:  # where it is a recompute
-                alone = reference or not torch.is_grad_enabled()
-                self.begin("reference forward" if alone else "layer forward", place)
+        def before(_: object, inputs: tuple[Any, ...]) -> None:
+            if self.backward:  # a recompute
+                return
+            alone = reference or not torch.is_grad_enabled()
+            self.begin("reference forward" if alone else "layer forward", place)
+            if place == 0 and not alone and inputs and inputs[0].requires_grad:
+                inputs[0].register_hook(lambda _: self.begin("end of backward"))
 
         return before
 
@@ -152,7 +155,7 @@ def _step_peaks(run: Run, model: Any, reference: Any) -> dict[Stretch, int]:
                     model.set_requires_gradient_sync(reduced)
                 marks.begin("start of forward")
                 with _autocast(run):
-                    loss = _loss(run, model, reference, ids)
+                    loss = _loss(run, model, reference, ids, marks)
                 marks.begin("loss, backward")
                 marks.backward = True
                 loss.backward()
@@ -165,7 +168,7 @@ def _step_peaks(run: Run, model: Any, reference: Any) -> dict[Stretch, int]:
     return marks.peaks
 
 
-def _loss(run: Run, model: Any, reference: Any, ids: torch.Tensor) -> torch.Tensor:
+def _loss(run: Run, model: Any, reference: Any, ids: torch.Tensor, marks: _Marks) -> torch.Tensor:
     """The loss of one micro-batch, of full logits or through TRL's fused head."""
     if run.loss == "hf":
         return model(input_ids=ids, labels=ids).loss
@@ -173,6 +176,7 @@ def _loss(run: Run, model: Any, reference: Any, ids: torch.Tensor) -> torch.Tens
     if run.method == "sft":
         return -outputs.log_probs.sum() / ids.numel()
     chosen, rejected = outputs.log_probs.sum(dim=1).chunk(2)
+    marks.begin("reference forward")
     without = contextlib.nullcontext() if reference is not None else model.disable_adapter()
     with torch.no_grad(), without:
         expected = (reference or model)(input_ids=ids, labels=ids, fused_lm_head=True)

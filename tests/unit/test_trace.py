@@ -74,7 +74,7 @@ def test_experts_are_measured(experts: Path, monkeypatch: pytest.MonkeyPatch):
     assert "CAN'T SAY: its layers are mixtures of experts" == planned(experts).peak_text
     made = planned(experts, trace=True, zero_stage=0)
     assert made.peak_text.startswith("FITS ")
-    assert made.peak_text.endswith("; measured with torch's tracker, kernels of the CPU, 4 and 5 of 10 layers")
+    assert made.peak_text.endswith("tracker (4 and 5 of 10 layers, kernels of the CPU, nothing added in place)")
     # By hand: two experts and attention in each layer; bf16 weights, gradients, two moments, DDP's buckets.
     layer = 2 * 3 * 512 * 1024 + 512 * 64 * (8 + 2 + 2 + 8)
     states = 10 * layer * 2
