@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--hub", action="store_true", help="ask the hub about a model that is not here, for a second"
             )
+            sub.add_argument("--trace", action="store_true", help="measure the layers with torch's tracker, too")
         if name == "run":
             sub.add_argument("--name", help="name of the job and its folder")
             sub.add_argument("--run-dir", metavar="DIR", help="the job's folder (default: ./runs/NAME)")
@@ -136,7 +137,7 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    prepared = prepare(_spec(arguments), to_run=False, ask_hub=arguments.hub)
+    prepared = prepare(_spec(arguments), to_run=False, ask_hub=arguments.hub, trace=arguments.trace)
     plan = prepared.plan
     if arguments.json:
         _print_json({key: value for key, value in plan.to_json().items() if key not in _OF_THE_FILE})

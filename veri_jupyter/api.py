@@ -75,17 +75,18 @@ def plan(
         method: Training method.
         gpu_type: Kind of GPU, also one that is not here.
         gpus: How many, or which ones.
-        trace: Not in this release; that of a ``resolved_parallelism`` is taken and dropped.
+        trace: Measure a step with torch's tracker, too: seconds to minutes, ten at most, and kept for the next time.
+            That of a ``resolved_parallelism`` is taken and dropped.
         hub: Ask the hub about a model that is not here, a second at most.
         hyperparameters: Any other setting, such as ``lora_rank=8``.
 
     Raises:
         InvalidRequest: With everything that is wrong.
+        VeriError: The model cannot be measured (``trace_failed``).
     """
-    if trace is True:
-        not_yet.refuse("Measuring the layers (trace)", "The plan says what its formula knows; leave trace out.")
+    measured = not isinstance(trace, list | tuple) and checks.flag("trace", trace)
     settings = hyperparameters | _chosen(method, gpu_type, gpus)
-    return prepare(spec_or_model, data, settings, to_run=False, ask_hub=hub).plan
+    return prepare(spec_or_model, data, settings, to_run=False, ask_hub=hub, trace=measured).plan
 
 
 def train(
@@ -194,6 +195,7 @@ def prepare(
     overrides: Mapping[str, Any] | None = None,
     to_run: bool = True,
     ask_hub: bool = False,
+    trace: bool = False,
 ) -> Prepared:
     """Read, check and plan a job; ``overrides`` beat ``settings``, which beat ``source``.
 
@@ -204,7 +206,7 @@ def prepare(
     named = {"dataset.id": str(data)} if isinstance(data, str | Path) else {}
     rows = None if named else data
     spec = read_spec(source, settings={**settings, **named}, overrides=overrides)
-    return preflight.prepare(spec, rows, to_run=to_run, ask_hub=ask_hub)
+    return preflight.prepare(spec, rows, to_run=to_run, ask_hub=ask_hub, trace=trace)
 
 
 def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False) -> Job:

@@ -136,7 +136,8 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
     overrides = dict(parse_override(pair) for pair in asked.set)
     source = cell if cell.strip() else asked.file
     rows, ask_hub = _variable(shell, asked.data), getattr(asked, "hub", False)
-    return api.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub)
+    trace = getattr(asked, "trace", False)
+    return api.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub, trace=trace)
 
 
 def _give_plan(shell: Shell, asked: Namespace, prepared: Prepared) -> None:

@@ -82,6 +82,7 @@ def _plan() -> Parser:
     )
     _job(parser)
     parser.add_argument("--hub", action="store_true", help="ask the hub about a model that is not here, for a second")
+    parser.add_argument("--trace", action="store_true", help="measure the layers with torch's tracker, too")
     return parser
 
 

@@ -24,6 +24,7 @@ _COLOURS = {
     "gradients": _ORANGE, "reduce buffer": _ORANGE, "DDP buckets": _ORANGE,
     "optimizer": _PURPLE,
     "activations": _GREEN, "working set": _GREEN, "logits and loss": _GREEN,
+    "measured": _GREEN,
     "overhead": _GREY,
 }  # fmt: skip
 _HATCHED = ("gathered weights", "reference", "reduce buffer", "DDP buckets", "working set")
@@ -44,6 +45,7 @@ def card(plan: Plan) -> str:
     body = [
         _head(plan),
         _bar(plan.peak_terms, plan.estimate.budget_bytes, plan.outlook.limit),
+        _list("measured", [plan.traced_text] if plan.traced_text else []),
         _list("next", plan.levers_to_tell()),
         _list("", (f"⚠ {warning}" for warning in plan.warnings)),
         f'<pre style="{_MONO}; white-space: pre-wrap; margin: 6px 0">{escape(plan.line)}</pre>',

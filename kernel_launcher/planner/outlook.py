@@ -9,6 +9,7 @@ from kernel_launcher.planner.alternatives import alternatives
 from kernel_launcher.planner.levers import levers
 from kernel_launcher.planner.peak import peak
 from kernel_launcher.planner.shape import ModelShape, Unknown
+from kernel_launcher.planner.traced import Traced
 from kernel_launcher.planner.verdict import GIB, Fit, Verdict, judge
 from kernel_launcher.planner.workload import Lora, Workload
 from kernel_launcher.spec.fields import Method
@@ -32,22 +33,38 @@ class Outlook:
         workload: The job as it is planned, or why it is not known.
         shape: The model, or why it is not known.
         limit: Bytes that one rank finds.
+        traced: The job as planned, measured; None if nobody asked.
     """
 
     workload: Workload | Unknown
     shape: ModelShape | Unknown
     limit: int
+    traced: Traced | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Outlook:
         """What ``dataclasses.asdict`` gave."""
-        workload, shape = value["workload"], value["shape"]
+        workload, shape, traced = value["workload"], value["shape"], value.get("traced")
         return cls(
-            _workload(workload), Unknown(**shape) if "reason" in shape else ModelShape(**shape), value["limit"]
+            _workload(workload),
+            Unknown(**shape) if "reason" in shape else ModelShape(**shape),
+            value["limit"],
+            traced and Traced.from_json(traced),
         )
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether the peak of the job as planned is a measurement: the memory model cannot say."""
+        return self.traced is not None and isinstance(self.by_formula(), Unknown)
+
     def peak(self, **changes: Any) -> Peak | Unknown:
-        """The peak of the job with some changes."""
+        """The peak of the job with some changes; a measurement is of the job without any."""
+        if self.traced is not None and self.is_measured and not changes:
+            return self.traced.peak
+        return self.by_formula(**changes)
+
+    def by_formula(self, **changes: Any) -> Peak | Unknown:
+        """The peak that the memory model gives the job with some changes."""
         if isinstance(self.workload, Unknown):
             return self.workload
         return peak(replace(self.workload, **changes), self.shape)
@@ -71,7 +88,7 @@ class Outlook:
 
 def in_words(verdict: Verdict) -> str:
     """A verdict with number, limit, band and phase, and the term that dominates where there is something to lower."""
-    if verdict.fit in (Fit.TIGHT, Fit.DOES_NOT_FIT):
+    if verdict.fit in (Fit.TIGHT, Fit.DOES_NOT_FIT) and verdict.term != "measured":
         return f"{verdict}, most of it {verdict.term}"
     return str(verdict)
 

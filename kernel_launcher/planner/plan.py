@@ -68,8 +68,21 @@ class Plan:
 
     @property
     def peak_text(self) -> str:
-        """The verdict in words: number, limit, band, phase and term."""
-        return in_words(self.verdict)
+        """The verdict in words: number, limit, band, phase and term, and where it is measured, how."""
+        words = in_words(self.verdict)
+        return f"{words}; {self.outlook.traced}" if self.outlook.is_measured else words
+
+    @property
+    def traced_text(self) -> str:
+        """A measurement beside what the memory model says; empty where there is only one of the two."""
+        traced, peak = self.outlook.traced, self.outlook.by_formula()
+        if traced is None or isinstance(peak, Unknown):
+            return ""
+        measured = traced.peak
+        return (
+            f"{measured.tensor_bytes / GIB:.2f} GiB of tensors, worst: {measured.worst.name}; "
+            f"the memory model: {peak.tensor_bytes / GIB:.2f} GiB, worst: {peak.worst.name} ({traced})"
+        )
 
     @property
     def peak_terms(self) -> dict[str, float]:
@@ -131,6 +144,7 @@ class Plan:
             *self.trace,
             self.line,
             f"peak: {self.peak_text}",
+            *([f"measured: {self.traced_text}"] if self.traced_text else []),
             *(f"lever: {lever}" for lever in self.levers_to_tell()),
             *(f"warning: {warning}" for warning in self.warnings),
             *(f"default: {default}" for default in self.defaults),
@@ -170,6 +184,7 @@ class Plan:
             "peak": self._peak_json(),
             "verdict": self.verdict.fit,
             "verdict_text": self.peak_text,
+            "measured": None if self.outlook.traced is None else asdict(self.outlook.traced),
             "levers": [
                 {"key": each.key, "value": each.value, "cost": each.cost, "gain_bytes": round(each.gain_bytes)}
                 for each in self.levers

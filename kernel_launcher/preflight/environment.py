@@ -35,8 +35,7 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
     """What is missing in the environment that trains: the kernel's own, or that of another interpreter."""
     key = "resources.python"
     if python is None:
-        found = {name: _version(name) for name in NEEDED}
-        missing = [name for name, known in found.items() if known is None]
+        missing = [name for name, known in versions(None).items() if known is None]
         if missing:
             reason = f"the environment that trains lacks {', '.join(missing)}."
             yield Fault(
@@ -59,6 +58,14 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
         reason = f"that environment has veri-jupyter {answer['veri-jupyter']}, this one {__version__}."
         fix = f'{python} -m pip install "veri-jupyter=={__version__}"'
         yield Fault(key, given, reason, fix, "dependency_error")
+
+
+def versions(python: str | None) -> dict[str, str | None]:
+    """The packages that train, None for one that is missing; empty where the interpreter does not tell."""
+    if python is None:
+        return {name: _version(name) for name in NEEDED}
+    answer = _ask(python)
+    return {} if isinstance(answer, str) else answer
 
 
 def _ask(python: str) -> dict[str, str | None] | str:

@@ -12,6 +12,7 @@ from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
 from kernel_launcher.preflight.model import check_model, model_stamp
 from kernel_launcher.preflight.resources import check_resources
+from kernel_launcher.preflight.trace import trace as measure
 from kernel_launcher.protocol.files import write_json
 from kernel_launcher.secrets import redact
 from kernel_launcher.spec.refusals import run_refusals
@@ -82,6 +83,7 @@ def prepare(
     base_dir: Path | None = None,
     to_run: bool = True,
     ask_hub: bool = False,
+    trace: bool = False,
 ) -> Prepared:
     """Check a spec against files, data, GPUs and the environment, and plan it.
 
@@ -91,9 +93,11 @@ def prepare(
         base_dir: What relative paths are relative to (default: the working directory).
         to_run: Whether it is to run here. A plan alone needs neither data nor the GPUs that it is for.
         ask_hub: Ask the hub about a model that is not here, a second at most.
+        trace: Measure a step with torch's tracker, too, where there is no fault.
 
     Raises:
         InvalidRequest: With every fault that was found.
+        VeriError: The model cannot be measured (``trace_failed``).
     """
     model, model_faults = check_model(spec, to_run=to_run, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
@@ -117,6 +121,8 @@ def prepare(
         faults += _decided_faults(plan)
     if faults:
         raise InvalidRequest(faults)
+    if trace:
+        plan = replace(plan, outlook=replace(plan.outlook, traced=measure(spec, plan)))
     return Prepared(spec=spec, plan=plan, data=data, model_stamp=model_stamp(spec), snapshot=snapshot)
 
 

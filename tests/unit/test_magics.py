@@ -17,8 +17,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the line asked of ``api.prepare``."""
     seen: dict[str, Any] = {}
 
-    def prepare(source: Any, data: Any, settings: Any, *, overrides: Any, to_run: bool, ask_hub: bool) -> Any:
-        seen.update(source=source, data=data, settings=settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub)
+    def prepare(source: Any, data: Any, settings: Any, **asked: Any) -> Any:
+        seen.update(source=source, data=data, settings=settings, **asked)
         return SimpleNamespace(plan=SimpleNamespace(describe=list))
 
     monkeypatch.setattr(api, "prepare", prepare)
@@ -42,6 +42,14 @@ def test_the_line_becomes_settings_and_set_beats_them(asked: dict[str, Any]) -> 
     assert {"job.name": None, "resources.gpu_type": "CPU", "resources.gpu_ids": [0, 2]} == asked["settings"]
     assert {"lora_rank": 8, "a": ["b"]} == asked["overrides"]
     assert after["p"].describe() == []
+
+
+def test_what_is_asked_of_a_plan_beside_the_job(asked: dict[str, Any]) -> None:
+    """The hub and the tracker are asked when the line says so."""
+    plan("job.toml")
+    assert (False, False) == (asked["ask_hub"], asked["trace"])
+    plan("job.toml --hub --trace")
+    assert (True, True) == (asked["ask_hub"], asked["trace"])
 
 
 def test_the_cell_is_the_source(asked: dict[str, Any]) -> None:
@@ -129,7 +137,7 @@ def test_the_options_are_those_of_the_contract() -> None:
     job = ["--help", "--gpus", "--gpu-type", "--data", "--set", "-o"]
     train = ["--name", "--dry-run", "--wait", "--again", "--after", "--display"]
     assert [*job, *train] == options.TRAIN.flags()
-    assert [*job, "--hub"] == options.PLAN.flags()
+    assert [*job, "--hub", "--trace"] == options.PLAN.flags()
     assert ["--help", "-n", "--rank"] == options.LOGS.flags()
     assert ["--help", "--now"] == options.STOP.flags()
     assert Namespace(help=False, id="last") == options.ATTACH.parse_line("last")

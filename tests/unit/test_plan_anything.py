@@ -87,8 +87,8 @@ def test_a_plan_is_pasted_back_as_keywords():
     assert made.line.replace("auto", "explicit") == again.line
 
 
-def test_measuring_is_refused_clearly():
-    """The formula's word is what there is."""
-    with pytest.raises(veri_jupyter.VeriError, match="trace") as caught:
-        veri_jupyter.plan("Qwen/Qwen3.5-9B", trace=True)
-    assert "not_in_release" == caught.value.code
+def test_a_trace_is_asked_for_with_true():
+    """Any other word is refused, not taken for a yes."""
+    refused = refusal_of(lambda: veri_jupyter.plan("Qwen/Qwen3-4B", gpu_type="H100-80GB", trace="yes"))
+    assert refused is not None
+    assert ["trace"] == [fault.key for fault in refused.faults]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Term = Literal[
     "weights", "optimizer", "gradients", "reference", "gathered weights", "reduce buffer", "DDP buckets",
-    "cast weights", "activations", "working set", "logits and loss",
+    "cast weights", "activations", "working set", "logits and loss", "measured",
 ]  # fmt: skip
 PhaseName = Literal[
     "start of forward", "layer forward", "loss, forward", "reference forward", "loss, backward", "layer backward",
