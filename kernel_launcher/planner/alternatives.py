@@ -21,7 +21,7 @@ LARGEST_MICRO_BATCH = 64
 _ORDER = list(Fit)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Alternative:
     """One way to run a job.
 
@@ -36,6 +36,14 @@ class Alternative:
     peak: Peak | Unknown
     verdict: Verdict
     traffic_bytes: float
+
+    def __repr__(self) -> str:
+        work = self.workload
+        recompute = "on" if work.recompute else "off"
+        return (
+            f"<zero_stage={work.zero_stage} mbs={work.micro_batch_size} gradient_checkpointing={recompute}: "
+            f"{self.verdict}; {self.traffic_bytes / 1e9:.1f} GB sent a step>"
+        )
 
 
 def alternatives(

@@ -126,6 +126,13 @@ def test_alternatives_come_best_first():
     assert {8} == {way.workload.micro_batch_size * way.workload.accumulation_steps for way in found}
 
 
+def test_an_alternative_is_read_in_one_line():
+    """What a list of them shows in a cell: the setting, the verdict, the traffic."""
+    best = alternatives(JOB, shape("Qwen3-4B"), L4)[0]
+    assert repr(best).startswith(f"<zero_stage={best.workload.zero_stage} mbs=")
+    assert f"{best.verdict}; {best.traffic_bytes / 1e9:.1f} GB sent a step>" in repr(best)
+
+
 def test_alternatives_of_one_gpu_do_not_shard():
     """There is nobody to shard with."""
     job = replace(JOB, world_size=1)
