@@ -54,10 +54,32 @@ def hub(files: Mapping[str, bytes], **more: object) -> Iterator[str]:
 
 
 def _answer(path: str, files: Mapping[str, bytes], more: Mapping[str, object]) -> tuple[int, dict[str, str], bytes]:
-    if path.startswith(f"/api/models/{REPOSITORY}"):
+    """The repository is there twice, as a model and as a data set."""
+    api, _, below = path.partition(f"/{REPOSITORY}")
+    if api in ("/api/models", "/api/datasets"):
+        if below.startswith("/tree/"):
+            return 200, {}, json.dumps(_entries(below.split("/", 3)[3:], files)).encode()
         siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
         return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": siblings, **more}).encode()
-    if path.startswith(f"/{REPOSITORY}/resolve/"):
-        body = files[path.removeprefix(f"/{REPOSITORY}/resolve/").partition("/")[2]]
+    if api in ("", "/datasets") and below.startswith("/resolve/"):
+        name = below.removeprefix("/resolve/").partition("/")[2]
+        if name not in files:
+            return 404, {"X-Error-Code": "EntryNotFound"}, b""
+        body = files[name]
         return 200, {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}, body
     return 401, {"X-Error-Code": "GatedRepo", "X-Error-Message": f"token {TOKEN} has no access"}, b""
+
+
+def _entries(folder: list[str], files: Mapping[str, bytes]) -> list[dict[str, object]]:
+    """What lies directly in a folder."""
+    start = f"{folder[0]}/" if folder else ""
+    below = {name.removeprefix(start): len(data) for name, data in files.items() if name.startswith(start)}
+    folders = {name.partition("/")[0] for name in below if "/" in name}
+    return [
+        *({"type": "directory", "oid": "d", "size": 0, "path": f"{start}{name}"} for name in sorted(folders)),
+        *(
+            {"type": "file", "oid": "f", "size": size, "path": f"{start}{name}"}
+            for name, size in below.items()
+            if "/" not in name
+        ),
+    ]

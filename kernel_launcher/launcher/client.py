@@ -15,6 +15,7 @@ from kernel_launcher.errors import Fault, JobNotFound
 from kernel_launcher.facts.machine import usable_cores
 from kernel_launcher.launcher import reap
 from kernel_launcher.launcher.environment import interpreter, job_environment
+from kernel_launcher.launcher.interrupt import interrupts_kept
 from kernel_launcher.launcher.watcher import START_SECONDS, Watcher, final_status, follow, follow_log, log_lines
 from kernel_launcher.protocol import control, index
 from kernel_launcher.protocol.failure import TAIL_LINES
@@ -264,10 +265,12 @@ def _free_folder(parent: Path, name: str) -> RunDir:
 
 def _ended(watcher: Watcher, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if watcher.refresh().status.is_terminal:
-            return True
-        time.sleep(0.2)
+    with interrupts_kept() as check_interrupt:
+        while time.monotonic() < deadline:
+            if watcher.refresh().status.is_terminal:
+                return True
+            time.sleep(0.2)
+            check_interrupt()
     return False
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher import reap
+from kernel_launcher.launcher.interrupt import interrupts_kept
 from kernel_launcher.launcher.leftovers import clean
 from kernel_launcher.launcher.verdict import attribution_of
 from kernel_launcher.protocol import control
@@ -96,17 +97,20 @@ def follow(
 
     Raises:
         TimeoutError: It did not end in time; the job goes on.
+        KeyboardInterrupt: Ctrl-C; within ``every`` seconds.
     """
     watcher = Watcher(entry)
     deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        view = watcher.refresh()
-        on_change(view)
-        if view.status.is_terminal:
-            return view
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"{entry.id} has not ended within {timeout:g} seconds; it goes on")
-        time.sleep(every)
+    with interrupts_kept() as check_interrupt:
+        while True:
+            view = watcher.refresh()
+            on_change(view)
+            if view.status.is_terminal:
+                return view
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"{entry.id} has not ended within {timeout:g} seconds; it goes on")
+            time.sleep(every)
+            check_interrupt()
 
 
 def log_lines(entry: Entry, rank: int | None = None, n: int = TAIL_LINES) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,9 @@ from kernel_launcher.data.columns import Columns
 from kernel_launcher.data.prepare import prepare
 from kernel_launcher.data.snapshot import file_digest, source_digest
 from kernel_launcher.data.source import read_rows
-from kernel_launcher.secrets import redact
 from kernel_launcher.worker.codec import TransformersCodec
 from kernel_launcher.worker.errors import DataError, ModelLoadError
-from kernel_launcher.worker.failures import code_of
+from kernel_launcher.worker.hub_rows import hub_rows
 from kernel_launcher.worker.waiting import wait_for_first_rank
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, reporter: Reporter) -> 
     assert method.max_seq_length is not None
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     report = prepare(
-        _rows(assignment),
+        _rows(assignment, reporter),
         Columns.of(spec.dataset),
         method.type,
         TransformersCodec(tokenizer),
@@ -81,12 +81,12 @@ def open_rows(assignment: Assignment, vocabulary: int) -> Any:
     return rows
 
 
-def _rows(assignment: Assignment) -> Iterable[tuple[int, Any]]:
+def _rows(assignment: Assignment, reporter: Reporter) -> Iterable[tuple[int, Any]]:
     data = assignment.data
     if data.path is not None:
         return _from_file(Path(data.path), data)
     assert data.id is not None
-    return enumerate(_from_hub(data.id, assignment.spec.dataset.split), 1)
+    return enumerate(hub_rows(data.id, assignment.spec.dataset.split, partial(reporter.put, "download")), 1)
 
 
 def _from_file(path: Path, data: DataOrigin) -> Iterator[tuple[int, Any]]:
@@ -109,22 +109,6 @@ def _check_unchanged(path: Path, data: DataOrigin) -> None:
             f"{path}: the file changed after the cell was run.",
             "Run the cell again to train on what it holds now, or put back what it held.",
         )
-
-
-def _from_hub(data_id: str, split: str) -> Any:
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(data_id, split=split)
-    except Exception as error:
-        # A full disk or a missing package has a code of its own; whatever else is raised, the rows cannot be had.
-        if code_of(error):
-            raise
-        reason = redact(f"{type(error).__name__}: {error}")
-        raise DataError(
-            f"the split {split!r} of {data_id} cannot be had from the hub: {reason}",
-            "Check dataset.id and dataset.split; HF_TOKEN opens what is gated.",
-        ) from error
 
 
 def _warnings(report: PrepareReport, max_length: int) -> Iterable[str]:

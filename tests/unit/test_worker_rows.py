@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernel_launcher.data.snapshot import file_digest, source_digest
-from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.spec.fields import Dataset as DatasetSection
 from kernel_launcher.spec.fields import Method
@@ -98,39 +97,6 @@ def test_a_tokenizer_that_knows_more_than_the_model_is_refused(tmp_path: Path, t
     prepare(assignment, tokenizer)
     with pytest.raises(ModelLoadError, match=r"wrote token \d+, and the model knows 10 tokens only"):
         open_rows(assignment, vocabulary=10)
-
-
-def test_rows_come_from_the_hub_by_split(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbered from 1, as in a file."""
-    import datasets
-
-    asked: list[Any] = []
-    rows = [chat("a", "b"), {"messages": None}]
-
-    def load_dataset(name: str, split: str) -> Any:
-        asked.append((name, split))
-        return datasets.Dataset.from_list(rows)
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(InvalidRequest, match="row 2"):
-        prepare(job(tmp_path, hub_id="team/rows"), tokenizer)
-    assert [("team/rows", "train")] == asked
-
-
-def test_what_the_hub_does_not_give_is_told_with_its_reason(
-    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And without the token."""
-    import datasets
-
-    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
-
-    def load_dataset(name: str, split: str) -> Any:
-        raise ValueError("no access with hf_abcdefghijklmnop")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(DataError, match=r"'train' of team/rows cannot be had .* no access with \*\*\*"):
-        prepare(job(tmp_path, hub_id="team/rows"), tokenizer)
 
 
 @pytest.fixture
