@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher import __version__
+from kernel_launcher.data.text import text as data_text
+from kernel_launcher.data.view import KINDS
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
 from kernel_launcher.launcher import client
 from kernel_launcher.launcher.client import Failed, Refused, Reused
 from kernel_launcher.launcher.job_object import job_object
-from kernel_launcher.preflight import prepare
+from kernel_launcher.preflight import look_at, prepare
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.files import now
 from kernel_launcher.protocol.states import Status
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.index import Entry
     from kernel_launcher.spec import JobSpec
 
-_NOT_YET = ("resume", "checkpoints", "export", "data", "rehearse", "explain", "doctor")
+_NOT_YET = ("resume", "checkpoints", "export", "rehearse", "explain", "doctor")
 _INTERRUPTED = 130
 _EXIT = {Status.COMPLETED: 0, Status.CANCELLED: _INTERRUPTED}
 
@@ -126,6 +128,13 @@ def _parser() -> argparse.ArgumentParser:
     stop = verb("stop", _stop, "Stop a job.")
     stop.add_argument("id", metavar="ID")
     stop.add_argument("--now", action="store_true", help="without the time to end by itself")
+    data = verb("data", _data, "Show the rows of a job as its model learns from them.")
+    data.add_argument("file", metavar="FILE", help="a TOML job file, or with --model a file of rows")
+    data.add_argument("--model", metavar="FOLDER", help="the base model")
+    data.add_argument("--heldout", metavar="FILE", help="rows that are held out, to be found among the others")
+    data.add_argument("-n", type=int, default=5, metavar="N", help="rows to show")
+    data.add_argument("--kind", default=KINDS[0], choices=KINDS, help=f"which rows (default: {KINDS[0]})")
+    data.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="override a setting")
     for name in _NOT_YET:
         verb(name, _refuse(name), "Not in this release.").add_argument("rest", nargs="*", metavar="…")
     return parser
@@ -147,6 +156,25 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 _OF_THE_FILE = ("method", "resources", "outlook")
+
+
+def _data(arguments: argparse.Namespace) -> int:
+    if arguments.n < 1:
+        raise InvalidRequest([Fault("-n", str(arguments.n), "must be at least 1.", "")])
+    view = look_at(_looked_at(arguments), heldout=arguments.heldout).view(arguments.kind, arguments.n)
+    if arguments.json:
+        _print_json(view.to_json())
+    else:
+        print(data_text(view, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    return 0
+
+
+def _looked_at(arguments: argparse.Namespace) -> JobSpec:
+    overrides = dict(parse_override(text) for text in arguments.set)
+    if arguments.model is None:
+        fix = "Its name ends in .toml; a file of rows needs --model FOLDER beside it."
+        return read_spec(_job_file(arguments.file, fix), overrides=overrides)
+    return read_spec(arguments.model, settings={"dataset.id": arguments.file}, overrides=overrides)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -295,11 +323,14 @@ def _refuse(name: str) -> Callable[[argparse.Namespace], int]:
     return refuse
 
 
+def _job_file(path: str, fix: str = "Its name ends in .toml.") -> str:
+    if Path(path).suffix.lower() not in (".toml", ".yaml", ".yml"):
+        raise InvalidRequest([Fault("file", shown("file", path), "is no job file.", fix)])
+    return path
+
+
 def _spec(arguments: argparse.Namespace) -> JobSpec:
-    if Path(arguments.file).suffix.lower() not in (".toml", ".yaml", ".yml"):
-        raise InvalidRequest(
-            [Fault("file", shown("file", arguments.file), "is no job file.", "Its name ends in .toml.")]
-        )
+    _job_file(arguments.file)
     settings: dict[str, Any] = {
         "job.name": getattr(arguments, "name", None),
         "resources.gpu_type": arguments.gpu_type,
@@ -314,7 +345,13 @@ def _summary(entry: Entry, view: JobView) -> Summary:
 
 
 def _print_json(value: Any) -> None:
-    print(redact(json.dumps(value, ensure_ascii=False, indent=1)))
+    text = redact(json.dumps(value, ensure_ascii=False, indent=1))
+    print("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
+
+
+def _escaped(character: str) -> str:
+    """A character that a terminal would act on, in JSON; ``json`` itself escapes only those below the space."""
+    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else json.dumps(character)[1:-1]
 
 
 if __name__ == "__main__":

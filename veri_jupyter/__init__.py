@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from kernel_launcher.errors import InvalidRequest, JobFailed, JobNotFound, LaunchFailed, VeriError
     from veri_jupyter.api import attach, jobs, plan, sample, stop, train
     from veri_jupyter.client import Client
+    from veri_jupyter.data.shown import show_data
     from veri_jupyter.job import Job
 
 _HOMES = {
     "veri_jupyter.api": ("attach", "jobs", "plan", "sample", "stop", "train"),
     "veri_jupyter.client": ("Client",),
+    "veri_jupyter.data.shown": ("show_data",),
     "veri_jupyter.job": ("Job",),
     "kernel_launcher.errors": ("InvalidRequest", "JobFailed", "JobNotFound", "LaunchFailed", "VeriError"),
 }
@@ -43,6 +45,7 @@ __all__ = [
     "jobs",
     "plan",
     "sample",
+    "show_data",
     "stop",
     "train",
 ]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernel_launcher.planner import Plan
     from kernel_launcher.preflight import Prepared
     from kernel_launcher.protocol.index import Entry
+    from kernel_launcher.spec import JobSpec
 
 _LOG_LINES = 20
 
@@ -202,11 +203,24 @@ def prepare(
     Raises:
         InvalidRequest: With everything that is wrong.
     """
+    spec, rows = read_job(source, data, settings, overrides)
+    return preflight.prepare(spec, rows, to_run=to_run, ask_hub=ask_hub, trace=trace)
+
+
+def read_job(
+    source: Mapping[str, Any] | str | Path | None,
+    data: object | None,
+    settings: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[JobSpec, object | None]:
+    """The spec of a job, and its rows where they are in a variable.
+
+    Raises:
+        InvalidRequest: With every fault that the spec alone shows.
+    """
     # Dotted, like those of _chosen: a setting that is also given by its bare name is then a conflict, not lost.
     named = {"dataset.id": str(data)} if isinstance(data, str | Path) else {}
-    rows = None if named else data
-    spec = read_spec(source, settings={**settings, **named}, overrides=overrides)
-    return preflight.prepare(spec, rows, to_run=to_run, ask_hub=ask_hub, trace=trace)
+    return read_spec(source, settings={**settings, **named}, overrides=overrides), None if named else data
 
 
 def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False) -> Job:

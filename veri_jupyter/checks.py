@@ -6,14 +6,18 @@ import operator
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
+from veri_jupyter.environment import frontend, has_ipywidgets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+DISPLAYS = ("auto", "widget", "static", "none")
+Word = TypeVar("Word", bound=str)
 Prompt = str | list[dict[str, str]]
 
 
@@ -40,6 +44,32 @@ def amount(key: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0:
         return float(value)
     raise _refused(key, value, "must be a number, at least 0.", "")
+
+
+def choice(key: str, value: object, known: Sequence[Word]) -> Word:
+    """One of a few words."""
+    for word in known:
+        if word == value:
+            return word
+    raise _refused(key, value, "is not among the choices.", f"Choose from {', '.join(known)}.")
+
+
+def display(value: object) -> str:
+    """How data is shown; a widget only where there can be one."""
+    chosen = choice("display", value, DISPLAYS)
+    if chosen == "widget" and not frontend().is_kernel:
+        raise _refused("display", value, "a widget needs a notebook.", 'Use display="static", or leave it out.')
+    if chosen == "widget" and not has_ipywidgets():
+        fix = 'pip install "veri-jupyter[notebook]", or use display="static".'
+        raise _refused("display", value, "ipywidgets is not installed here.", fix)
+    return chosen
+
+
+def file(key: str, value: object) -> str | Path | None:
+    """What may name a file; None for none."""
+    if value is None or isinstance(value, str | Path):
+        return value
+    raise _refused(key, value, "does not name a file.", "Give its path.")
 
 
 def job_id(key: str, value: object) -> str:

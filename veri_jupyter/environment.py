@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -37,3 +38,21 @@ def frontend() -> Frontend:
         return Frontend.TERMINAL
     # A program that runs notebooks says with each cell that nobody can be asked for input (nbclient 0.11 and before).
     return Frontend.NOTEBOOK if getattr(kernel, "_allow_stdin", True) else Frontend.HEADLESS
+
+
+def has_ipywidgets() -> bool:
+    """Whether a widget can be made here."""
+    return find_spec("ipywidgets") is not None
+
+
+def shows_widgets() -> bool:
+    """Whether the cell's page is known to show widgets, and a person is in front of it; others may, or may not.
+
+    JupyterLab 4 and Notebook 7 name the cell in the metadata of each request.
+    """
+    if frontend() is not Frontend.NOTEBOOK or not has_ipywidgets():
+        return False
+    here = shell()
+    assert here is not None
+    parent = here.kernel.get_parent("shell")
+    return "cellId" in (parent.get("metadata") or {})

@@ -9,7 +9,6 @@ from kernel_launcher.errors import VeriError
 FUNCTIONS = {
     "explore": "Use plan() to see how a job would run.",
     "compare": "Use Job.metrics() of each job.",
-    "show_data": "Look at the rows with pandas or datasets.",
     "rehearse": "Use plan() to see how a job would run.",
     "doctor": "",
     "log_metrics": "",
@@ -30,7 +29,6 @@ MAGICS = {
     "veri_resume": "Start a new job with %%veri_train.",
     "veri_checkpoints": JOB["checkpoints"],
     "veri_script": "Use %%veri_train with method sft_text.",
-    "veri_data": "%veri_plan checks the rows.",
     "veri_doctor": "",
 }
 

@@ -10,7 +10,9 @@ from typing import NoReturn
 
 from IPython.core.error import UsageError
 
+from kernel_launcher.data.view import KINDS
 from kernel_launcher.secrets import redact
+from veri_jupyter import checks
 
 DISPLAYS = ("auto", "static", "none")
 
@@ -90,11 +92,31 @@ def _job(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML job file, or the base model")
     parser.add_argument("--gpus", metavar="N|LIST", help="how many GPUs, or which: 2, or 0,2, or 0-3")
     parser.add_argument("--gpu-type", metavar="TYPE", help="kind of GPU; auto is what is here")
+    _settings(parser)
+
+
+def _settings(parser: Parser) -> None:
     parser.add_argument("--data", metavar="VAR", help="variable with rows: a list of dicts, a DataFrame, a Dataset")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="set anything else; beats the rest"
     )
     parser.add_argument("-o", dest="output", metavar="VAR", type=_variable, help="variable that gets the result")
+
+
+def _data() -> Parser:
+    parser = Parser(
+        "%veri_data",
+        "Show the rows of the job that the cell (TOML) or FILE describes as its model learns from them: tokens and "
+        "which of them are trained, lengths, findings.",
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML job file, or the base model")
+    parser.add_argument("rows", metavar="ROWS", nargs="?", help="a file of rows, after the base model")
+    parser.add_argument("--heldout", metavar="FILE", help="rows that are held out, to be found among the others")
+    parser.add_argument("-n", type=int, default=5, metavar="N", help="rows to show (default: 5)")
+    parser.add_argument("--kind", default=KINDS[0], choices=KINDS, help=f"which rows (default: {KINDS[0]})")
+    _settings(parser)
+    parser.add_argument("--display", default="auto", choices=checks.DISPLAYS, help="how it is shown (default: auto)")
+    return parser
 
 
 def _one_job(prog: str, description: str) -> Parser:
@@ -130,6 +152,7 @@ def _variable(text: str) -> str:
 
 TRAIN = _train()
 PLAN = _plan()
+DATA = _data()
 JOBS = Parser("%veri_jobs", "List your newest jobs.")
 ATTACH = _one_job("%veri_attach", "Show a job, and keep it current. As a value: veri_jupyter.attach(ID).")
 LOGS = _logs()

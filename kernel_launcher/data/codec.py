@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kernel_launcher.protocol.files import read_json
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from kernel_launcher.data.examples import Message
 
@@ -25,16 +22,23 @@ class Codec(Protocol):
 
     Attributes:
         chat: Whether there is a chat template.
+        tagged: Whether the template marks by itself what the model writes.
         bos: The tokens that are put before plain text by default: mostly one or none.
         eos: The token that ends plain text; None if the tokenizer has none.
+        control: The special tokens, by their text: taken whole wherever they stand, and no words of it. Added tokens
+            that are words, such as ``<think>`` or runs of spaces, are not among them.
     """
 
     @property
     def chat(self) -> bool: ...
     @property
+    def tagged(self) -> bool: ...
+    @property
     def bos(self) -> tuple[int, ...]: ...
     @property
     def eos(self) -> int | None: ...
+    @property
+    def control(self) -> Mapping[str, int]: ...
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         """The conversation as the template writes it.
@@ -44,18 +48,10 @@ class Codec(Protocol):
         """
         ...
 
+    def render_tagged(self, messages: Sequence[Message]) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The conversation, and the characters of it inside the template's generation tags; as ``render``."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text. No special token is added, and the offsets leave out no white space."""
         ...
-
-
-def has_chat_template(base: Path) -> bool:
-    """Whether the tokenizer in a model folder comes with a chat template, told from its files.
-
-    Of the files that transformers knows, ``chat_template.json`` is a multimodal processor's; its tokenizers do not
-    read it.
-    """
-    if (base / "chat_template.jinja").is_file() or any(base.glob("additional_chat_templates/*.jinja")):
-        return True
-    config = read_json(base / "tokenizer_config.json")
-    return isinstance(config, dict) and bool(config.get("chat_template"))

@@ -9,7 +9,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 CODE = "dataset_format_incompatible"
 SHOWN_ROWS = 20
@@ -37,9 +37,13 @@ class RowFault:
     found: tuple[str, ...]
     needed: str
 
+    @property
+    def told(self) -> str:
+        """The reason, with the columns."""
+        return f"{self.reason} Columns: {', '.join(self.found)}." if self.found else self.reason
+
     def __str__(self) -> str:
-        columns = f" Columns: {', '.join(self.found)}." if self.found else ""
-        return f"row {self.row}: {self.reason}{columns}"
+        return f"row {self.row}: {self.told}"
 
 
 class RowFaults:
@@ -69,6 +73,12 @@ def brief(text: str) -> str:
     return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}…"
 
 
+def listed(rows: Sequence[int], count: int = 0) -> str:
+    """Row numbers in words: the first of them, and of ``count`` how many more there are."""
+    numbers = f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))}"
+    return numbers if count <= len(rows) else f"{numbers} and {count - len(rows):,} more"
+
+
 def refused(reason: str, fix: str, source: object = "", code: str = CODE) -> InvalidRequest:
     """The refusal of a data set; ``source`` is what the user gave, where that is known."""
     value = shown("dataset.id", str(source)) if source else ""
@@ -84,18 +94,26 @@ def refused_rows(source: str, rows_seen: int, first: Sequence[RowFault], count: 
         if misfits
         else "Mend or remove them."
     )
-    lines = [f"  {fault}" for fault in first]
-    if count > len(lines):
-        lines.append(f"  and {count - len(lines):,} more.")
+    lines = [f"  {line}" for line in _lines(first, count)]
     reason = f"{count:,} of {rows_seen:,} rows cannot be used."
     refusal = refused(reason, "\n".join([fix, *lines]), source)
     refusal.details |= {"fault_count": count, "rows": [asdict(fault) for fault in first]}
     return refusal
 
 
+def _lines(first: Sequence[RowFault], count: int) -> Iterator[str]:
+    """One line a row; one for all of them where all say the same."""
+    if len({(fault.reason, fault.found) for fault in first}) == 1:
+        yield f"{listed([fault.row for fault in first])}: {first[0].told}"
+    else:
+        yield from map(str, first)
+    if count > len(first):
+        yield f"and {count - len(first):,} more."
+
+
 def no_chat_template(source: str = "") -> InvalidRequest:
     """The refusal of chats for a model that cannot write them."""
-    fix = "Use the instruct model of this family, or give prompt and completion, or text."
+    fix = 'Name one, chat_template = "chatml" or your own file, or give prompt and completion, or text.'
     return refused("these rows are chats, and the model has no chat template.", fix, source)
 
 

@@ -1,191 +1,153 @@
-"""All rows of a data set -> one Arrow file of token ids and labels, in memory that does not grow with the rows."""
+"""All rows of a data set -> one Arrow file of token ids, in memory that does not grow with the rows."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
-from kernel_launcher.data.encode import label
-from kernel_launcher.data.examples import Preference
-from kernel_launcher.data.faults import SHOWN_ROWS, DataRefusal, RowFaults, no_rows, refused, refused_rows
+from kernel_launcher.data.encoding import encode_texts, most_tokens, texts_of
+from kernel_launcher.data.faults import DataRefusal, RowFaults, listed, no_rows, refused, refused_rows
 from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.mark import Marker
+from kernel_launcher.data.table import PackedTable, Table, appearing
+from kernel_launcher.data.tally import CUT_BEFORE_ANSWER, SAME_AFTER_CUT, TOO_LONG, Tally
+from kernel_launcher.errors import Fault, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
     from kernel_launcher.data.codec import Codec
     from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.encode import Encoded
+    from kernel_launcher.data.encode import Encoded, EncodedPair
+    from kernel_launcher.data.encoding import Texts
     from kernel_launcher.data.examples import Example
-    from kernel_launcher.data.mark import LossOn, Marked
     from kernel_launcher.data.readers import Row
-    from kernel_launcher.errors import InvalidRequest
+    from kernel_launcher.data.tally import PrepareReport
+    from kernel_launcher.spec.fields import Method
 
 _BATCH_ROWS = 500
 _BATCH_CHARACTERS = 4_000_000
-CUT_BEFORE_ANSWER = "cut_before_answer"
-NOTHING_TRAINED = "nothing_trained"
+_COLUMNS = {"sft_text": ("input_ids", "labels"), "dpo": ("prompt_ids", "chosen_ids", "rejected_ids")}
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareReport:
-    """What became of the rows.
+class Inspector(Protocol):
+    """Looks at each row on its way, and may refuse them all at the end."""
 
-    Attributes:
-        rows: Rows read.
-        kept: Rows written.
-        cut: Kept rows that lost their end to ``max_length``.
-        answer_cut: Those of them that lost trained tokens.
-        dropped_by_reason: Rows left out, because nothing of them would be trained.
-        dropped_rows: The numbers of the first of them.
-        formats: How many rows are of each format.
-        plain_rows: Rows that are plain text, without the chat template around them.
-        tokens: Tokens written.
-        trained_tokens: Those of them that are in the loss.
-        longest: Tokens of the longest row before the cut.
-    """
+    def see(self, number: int, example: Example, row: Encoded | EncodedPair) -> None:
+        """Look at a row, cut as it would be trained, whether it is kept or not."""
 
-    rows: int
-    kept: int
-    cut: int
-    answer_cut: int
-    dropped_by_reason: Mapping[str, int]
-    dropped_rows: tuple[int, ...]
-    formats: Mapping[str, int]
-    plain_rows: int
-    tokens: int
-    trained_tokens: int
-    longest: int
+    def judge(self) -> None:
+        """Called after the last row, before the file appears.
+
+        Raises:
+            InvalidRequest: The rows must not be trained on.
+        """
 
 
 def prepare(
     rows: Iterable[tuple[int, Row]],
     columns: Columns,
-    method: str,
+    method: Method,
     codec: Codec,
     *,
-    max_length: int,
-    loss_on: LossOn,
     write: Path,
+    lost: Path | None = None,
     source: str = "",
     progress: Callable[[int], None] | None = None,
+    inspector: Inspector | None = None,
 ) -> PrepareReport:
     """Encode every row and write the Arrow stream that ``datasets.Dataset.from_file`` maps into memory.
 
-    The file has the columns ``input_ids`` and ``labels``, both ``list<int32>``. It appears whole or not at all.
+    The file appears whole or not at all. Its columns are ``input_ids`` and ``labels``, with packing also ``lengths``
+    (of the rows in a sequence, in order); for preferences ``prompt_ids``, ``chosen_ids`` and ``rejected_ids``. Each
+    of them is a ``list<int32>``.
 
     Args:
         rows: Numbered rows, as from ``read_rows``, or ``enumerate(dataset, 1)``.
         columns: The names that the user gave.
-        method: The training method.
+        method: The hyperparameters as planned: lengths, what happens to longer rows, what is trained, packing.
         codec: The tokenizer.
-        max_length: Tokens a row at most; what is longer loses its end.
-        loss_on: Which tokens are trained; see ``Marker``.
         write: The file to write. Its folder exists.
+        lost: The list of rows that are cut or left out, which is written with it; ``read_lost`` reads it.
         source: Where the rows come from, for messages.
         progress: Called with the number of rows done, after each batch.
+        inspector: Sees each row.
 
     Raises:
-        InvalidRequest: A row fits no format or not the chat template (the first are listed, all are counted), there
-            are no rows, or nothing of them is left to train on (code ``empty_labels``).
+        InvalidRequest: A row fits no format or not the chat template (the first are listed, all are counted), or is
+            too long where that is refused; there are no rows; or nothing of them is left to train on (code
+            ``empty_labels``).
     """
-    reader = RowReader(columns, method)
+    reader = RowReader(columns, method.type)
     faults = RowFaults(reader.needed)
     formats: Counter[str] = Counter()
-    tally = _Tally()
-    marked = _marked(reader.examples(rows, faults), Marker(codec, loss_on), faults, formats)
-    with _arrow_file(write) as append:
+    marked = _marked(reader.examples(rows, faults), Marker(codec, method.loss_on), faults, formats)
+    with _files(write, lost, method) as (table, list_file):
+        tally = Tally(method.too_long, list_file)
         for batch in _batches(marked):
             if not faults.count:  # else the file will never be used: go on only to count the faults
-                tokens = codec.encode([row.text for _, row in batch])
-                pairs = zip(batch, tokens, strict=True)
-                tally.plain_rows += sum(row.plain for _, row in batch)
-                append(tally.keep([(number, label(row, its, codec, max_length)) for (number, row), its in pairs]))
+                rows_of_batch = _encoded(batch, codec, method)
+                if inspector:
+                    for one, row in rows_of_batch:
+                        inspector.see(one.number, one.example, row)
+                tally.plain_rows += sum(one.marked[0].plain for one in batch)
+                kept = [row for one, row in rows_of_batch if tally.keeps(one.number, row)]
+                table.append([[getattr(row, name) for row in kept] for name in _COLUMNS[method.type]])
             if progress:
                 progress(formats.total() + faults.count)
-        rows_seen = formats.total() + faults.count
-        if rows_seen == 0:
-            raise no_rows(source)
-        if faults.count:
-            raise refused_rows(source, rows_seen, faults.first, faults.count)
-        if tally.kept == 0:
-            raise _nothing_left(source, tally, max_length)
-    return tally.report(formats)
+        _judge(tally, faults, formats.total() + faults.count, method, source)
+        if inspector:
+            inspector.judge()
+    return tally.report(formats, table.sequences if isinstance(table, PackedTable) else None)
 
 
-@dataclass(slots=True)
-class _Tally:
-    kept: int = 0
-    cut: int = 0
-    answer_cut: int = 0
-    tokens: int = 0
-    trained_tokens: int = 0
-    longest: int = 0
-    plain_rows: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    dropped_rows: list[int] = field(default_factory=list)
+class _MarkedRow(NamedTuple):
+    number: int
+    example: Example
+    marked: Texts
 
-    def keep(self, batch: list[tuple[int, Encoded]]) -> list[Encoded]:
-        """Count the rows of a batch; those with something to learn."""
-        return [row for number, row in batch if self._counts(number, row)]
 
-    def _counts(self, number: int, row: Encoded) -> bool:
-        self.longest = max(self.longest, row.length)
-        trained = row.trained_tokens
-        if not trained:
-            self.dropped[CUT_BEFORE_ANSWER if row.answer_cut else NOTHING_TRAINED] += 1
-            if len(self.dropped_rows) < SHOWN_ROWS:
-                self.dropped_rows.append(number)
-            return False
-        self.kept += 1
-        self.cut += row.cut
-        self.answer_cut += row.answer_cut
-        self.tokens += len(row.input_ids)
-        self.trained_tokens += trained
-        return True
+@contextmanager
+def _files(write: Path, lost: Path | None, method: Method) -> Iterator[tuple[Table, IO[str]]]:
+    """Both files, which appear when all went well."""
+    with (
+        appearing(lost) if lost else nullcontext(Path(os.devnull)) as list_path,
+        list_path.open("w", encoding="utf-8") as list_file,
+        appearing(write) as table_path,
+        _table(table_path, method) as table,
+    ):
+        yield table, list_file
 
-    def report(self, formats: Counter[str]) -> PrepareReport:
-        return PrepareReport(
-            rows=formats.total(),
-            kept=self.kept,
-            cut=self.cut,
-            answer_cut=self.answer_cut,
-            dropped_by_reason=dict(self.dropped),
-            dropped_rows=tuple(self.dropped_rows),
-            formats=dict(formats.most_common()),
-            plain_rows=self.plain_rows,
-            tokens=self.tokens,
-            trained_tokens=self.trained_tokens,
-            longest=self.longest,
-        )
+
+def _table(path: Path, method: Method) -> Table:
+    if not method.packing:
+        return Table(path, _COLUMNS[method.type])
+    return PackedTable(path, capacity=most_tokens(method), seed=method.seed)
 
 
 def _marked(
     examples: Iterable[tuple[int, str, Example]], marker: Marker, faults: RowFaults, formats: Counter[str]
-) -> Iterator[tuple[int, Marked]]:
+) -> Iterator[_MarkedRow]:
     for number, name, example in examples:
-        if isinstance(example, Preference):
-            raise TypeError("preference rows have no encoding here")
         try:
-            marked = marker.mark(example)
+            marked = texts_of(example, marker)
         except DataRefusal as refusal:
             faults.add(number, refusal)
         else:
             formats[name] += 1
-            yield number, marked
+            yield _MarkedRow(number, example, marked)
 
 
-def _batches(rows: Iterable[tuple[int, Marked]]) -> Iterator[list[tuple[int, Marked]]]:
-    batch: list[tuple[int, Marked]] = []
+def _batches(rows: Iterable[_MarkedRow]) -> Iterator[list[_MarkedRow]]:
+    batch: list[_MarkedRow] = []
     characters = 0
-    for number, row in rows:
-        batch.append((number, row))
-        characters += len(row.text)
+    for row in rows:
+        batch.append(row)
+        characters += sum(len(marked.text) for marked in row.marked)
         if len(batch) == _BATCH_ROWS or characters > _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
@@ -193,40 +155,55 @@ def _batches(rows: Iterable[tuple[int, Marked]]) -> Iterator[list[tuple[int, Mar
         yield batch
 
 
-@contextmanager
-def _arrow_file(path: Path) -> Iterator[Callable[[list[Encoded]], None]]:
-    """A function that appends rows to an Arrow stream; the file appears when all went well."""
-    import pyarrow as pa
-
-    numbers = pa.list_(pa.int32())
-    schema = pa.schema({"input_ids": numbers, "labels": numbers})
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-
-    try:
-        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-
-            def append(rows: list[Encoded]) -> None:
-                if not rows:  # an empty batch has no largest token, no longest row
-                    return
-                ids = pa.array([row.input_ids for row in rows], numbers)
-                labels = pa.array([row.labels for row in rows], numbers)
-                stream.write_batch(pa.record_batch([ids, labels], schema=schema))
-
-            yield append
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+def _encoded(batch: list[_MarkedRow], codec: Codec, method: Method) -> list[tuple[_MarkedRow, Encoded | EncodedPair]]:
+    tokens = iter(codec.encode([marked.text for row in batch for marked in row.marked]))
+    return [(row, encode_texts(row.marked, islice(tokens, len(row.marked)), codec, method)) for row in batch]
 
 
-def _nothing_left(source: str, tally: _Tally, max_length: int) -> InvalidRequest:
-    rows = ", ".join(map(str, tally.dropped_rows))
-    more = tally.dropped.total() - len(tally.dropped_rows)
-    listed = f"rows {rows} and {more:,} more" if more else f"rows {rows}"
-    if tally.dropped[CUT_BEFORE_ANSWER]:
-        reason = f"within {max_length:,} tokens no row reaches what it should learn ({listed})."
-        fix = f"Raise max_seq_length (the longest row has {tally.longest:,} tokens), or shorten the prompts."
+def _judge(tally: Tally, faults: RowFaults, rows: int, method: Method, source: str) -> None:
+    """Refuse the rows if they cannot be trained on."""
+    if rows == 0:
+        raise no_rows(source)
+    if faults.count:
+        raise refused_rows(source, rows, faults.first, faults.count)
+    if tally.over_count:
+        raise InvalidRequest([_too_long(tally, rows, method)])
+    if tally.kept == 0:
+        raise _nothing_left(source, tally, method)
+
+
+def _too_long(tally: Tally, rows: int, method: Method) -> Fault:
+    reason = (
+        f"{tally.over_count:,} of {rows:,} rows are longer than {limits(method)} "
+        f"({listed(tally.over, tally.over_count)}); the longest has {tally.lengths.longest:,} tokens."
+    )
+    fix = f'Raise {length_setting(method)}, or set too_long to "cut" or "drop".'
+    return Fault("method.too_long", "'refuse'", reason, fix)
+
+
+def _nothing_left(source: str, tally: Tally, method: Method) -> InvalidRequest:
+    rows = listed(tally.dropped_rows, tally.dropped.total())
+    raised = f"Raise {length_setting(method)} (the longest row has {tally.lengths.longest:,} tokens)"
+    if tally.dropped[TOO_LONG]:
+        reason = f'every row that could be trained is longer than {limits(method)}, and too_long is "drop" ({rows}).'
+        fix = f'{raised}, or set too_long to "cut".'
+    elif tally.dropped[CUT_BEFORE_ANSWER] or tally.dropped[SAME_AFTER_CUT]:
+        reason = f"within {most_tokens(method):,} tokens no row reaches what it should learn ({rows})."
+        fix = f"{raised}, or shorten the prompts."
     else:
-        reason = f"the chat template leaves nothing of any answer ({listed})."
+        reason = f"the chat template leaves nothing of any answer ({rows})."
         fix = "Look at the rows, or use a model with another chat template."
     return refused(reason, fix, source, "empty_labels")
+
+
+def length_setting(method: Method) -> str:
+    """What the longest length allowed is called."""
+    return "max_length" if method.type == "dpo" else "max_seq_length"
+
+
+def limits(method: Method) -> str:
+    """The lengths that a row must keep to, in words."""
+    most = f"{length_setting(method)} = {most_tokens(method):,} tokens"
+    if method.type == "dpo" and method.max_prompt_length is not None:
+        return f"{most}, or their prompts than max_prompt_length = {method.max_prompt_length:,}"
+    return most

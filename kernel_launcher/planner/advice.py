@@ -90,9 +90,9 @@ def _batch(asked: Method, method: Method, hardware: Hardware) -> Iterator[str]:
     if ranks == 1:
         return
     if asked.global_batch_size is None and asked.micro_batch_size != "auto":
-        alone = micro * accumulation
+        alone, what = micro * accumulation, "sequences" if method.packing else "rows"
         yield (
-            f"each step trains on {alone * ranks} rows over {ranks} ranks, on one it would be {alone}; "
+            f"each step trains on {alone * ranks} {what} over {ranks} ranks, on one it would be {alone}; "
             f"set global_batch_size to pin it."
         )
     whole_gradients = method.lora_rank is None or method.zero_stage != 0

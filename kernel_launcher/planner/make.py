@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_LENGTH = 1024
 CPU_RANKS = 2
 MOST_RANKS = 8
+_FATE = {"cut": "cut", "drop": "left out", "refuse": "refused"}
 
 
 def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts, *, stages: Collection[Stage] = (0, 2, 3)) -> Plan:
@@ -112,7 +113,7 @@ class _OpenSettings:
             self.default("learning_rate", rate, f"usual for {kind}{' with DPO' if dpo else ''}.")
         length = "max_length" if dpo else "max_seq_length"
         if getattr(asked, length) is None:
-            self.default(length, *_default_length(model))
+            self.default(length, *_default_length(model, asked.too_long))
         if dpo and asked.beta is None:
             self.default("beta", 0.1, "usual for DPO.")
         if dpo and asked.loss_type is None:
@@ -129,7 +130,8 @@ class _OpenSettings:
         if self.method.micro_batch_size == "auto":
             self._fit_micro_batch(ranks, outlook)
         if self.method.micro_batch_size is None:
-            self.default("micro_batch_size", 1, "one row at a time; raise it first when the GPUs are not busy.")
+            one = "one sequence" if self.method.packing else "one row"
+            self.default("micro_batch_size", 1, f"{one} at a time; raise it first when the GPUs are not busy.")
         asked = self.method
         micro = asked.micro_batch_size if isinstance(asked.micro_batch_size, int) else 1
         each = micro * ranks
@@ -175,7 +177,8 @@ def _default_ranks(hardware: Hardware) -> tuple[int, str]:
     return hardware.slots, f"every {hardware.gpu_type} {where}."
 
 
-def _default_length(model: ModelFacts) -> tuple[int, str]:
+def _default_length(model: ModelFacts, too_long: str) -> tuple[int, str]:
+    longer = f"longer rows are {_FATE[too_long]}."
     if model.max_length is not None and model.max_length < DEFAULT_LENGTH:
-        return model.max_length, "the model's limit; longer rows are cut."
-    return DEFAULT_LENGTH, "longer rows are cut."
+        return model.max_length, f"the model's limit; {longer}"
+    return DEFAULT_LENGTH, longer

@@ -124,7 +124,8 @@ def workload_of(method: Method, ranks: int, *, on_cpu: bool, four_bit: bool) -> 
         lora=lora,
         optimizer=_OPTIMIZERS[method.optim],
         loss="liger" if method.use_liger else "fused",
-        mask="never" if method.packing else "padded",
+        # Where packed rows meet is said by a mask.
+        mask="always" if method.packing else "padded",
         accumulation_steps=method.gradient_accumulation_steps or 1,
         cpu_offload=method.cpu_offload,
         device="cpu" if on_cpu else "cuda",

@@ -35,7 +35,8 @@ class Workload:
         lora: The adapter; None trains all weights.
         optimizer: Which AdamW: transformers takes the fused one.
         loss: TRL's fused head (1.16: always), full logits, or Liger's fused loss.
-        mask: Whether attention gets a mask: it does where the rows of a micro-batch differ in length and are padded.
+        mask: Whether attention gets a mask: it does where the rows of a micro-batch differ in length and are padded,
+            and always where rows share a sequence.
         accumulation_steps: Micro-batches a step.
         sync_each_batch: Whether FSDP2 reduces the gradients of each micro-batch. accelerate does not unless told to,
             and keeps whole gradients in between.

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.check import check_file, check_rows, rows_to_check
-from kernel_launcher.data.codec import has_chat_template
+from kernel_launcher.data.check import check_file, check_rows, rows_to_check, word_linter
 from kernel_launcher.data.columns import Columns
 from kernel_launcher.data.faults import no_chat_template
+from kernel_launcher.data.lint import not_allowed, refuse_errors
 from kernel_launcher.data.snapshot import Snapshot, source_digest, take_snapshot
 from kernel_launcher.data.source import HubId, resolve
+from kernel_launcher.data.templates import templates_in
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
@@ -39,7 +40,7 @@ class DataRef:
 
 
 def check_dataset(
-    spec: JobSpec, rows: object | None, base_dir: Path
+    spec: JobSpec, rows: object | None, base_dir: Path, *, to_run: bool = True
 ) -> tuple[DataRef | None, Snapshot | None, list[Fault]]:
     """What the job learns from, the notebook's rows written down, and what is wrong.
 
@@ -47,6 +48,7 @@ def check_dataset(
         spec: Names a file or a data set on the hub, and the columns.
         rows: Rows from the notebook, instead.
         base_dir: What a relative path is relative to.
+        to_run: Whether they are to be trained on: then the linter's errors are faults. A look at them shows these.
     """
     given = spec.dataset.id
     if rows is not None and given is not None:
@@ -59,30 +61,35 @@ def check_dataset(
     try:
         if rows is not None:
             snapshot = take_snapshot(rows)
-            limit = rows_to_check(snapshot.size)
-            _check(check_rows(snapshot.rows(), columns, spec.method.type, limit, "the rows given"), spec)
+            limit, linter = rows_to_check(snapshot.size), word_linter(snapshot.size)
+            report = check_rows(snapshot.rows(), columns, spec.method.type, limit, "the rows given", linter=linter)
+            _check(report, spec, to_run=to_run)
             return DataRef(kind="snapshot", digest=snapshot.sha256), snapshot, _split_faults(spec)
         source = resolve(given or "", base_dir)
         if isinstance(source, HubId):
             named = hashlib.sha256(f"{source}@{spec.dataset.split}".encode()).hexdigest()
             return DataRef(kind="hub", id=source.id, digest=named), None, []
-        _check(check_file(source, columns, spec.method.type), spec)
+        _check(check_file(source, columns, spec.method.type), spec, to_run=to_run)
         return DataRef(kind="file", path=str(source), digest=source_digest(source)), None, _split_faults(spec)
     except InvalidRequest as error:
         return None, None, list(error.faults)
 
 
-def _check(report: Report, spec: JobSpec) -> None:
+def _check(report: Report, spec: JobSpec, *, to_run: bool) -> None:
     report.raise_if_faulty()
+    if to_run:
+        refuse_errors(not_allowed(report.findings, spec.method.allow), report.source)
     if report.chats and _lacks_chat_template(spec):
         raise no_chat_template(report.source)
 
 
 def _lacks_chat_template(spec: JobSpec) -> bool:
+    if spec.method.chat_template is not None:
+        return False
     base = Path(spec.model.base or "")
     try:
         # Code that a model ships may bring a template that no file names; a hub id is looked at in the job.
-        return not spec.model.trust_remote_code and base.is_dir() and not has_chat_template(base)
+        return not spec.model.trust_remote_code and base.is_dir() and not templates_in(base)
     except OSError:  # too long a name, or a folder that may not be looked into: a fault of the model, told as such
         return False
 

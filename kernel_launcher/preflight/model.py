@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.errors import Fault
+from kernel_launcher.data.templates import read_template
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.facts import hub_facts, read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, read_config, read_partial_facts, weight_files
 from kernel_launcher.planner import ModelFacts
@@ -112,11 +113,22 @@ def _near(path: Path) -> Path | None:
     return max(folders, key=lambda folder: SequenceMatcher(None, folder.name, path.name).ratio(), default=None)
 
 
-def model_stamp(spec: JobSpec) -> str:
-    """What tells one state of a local base model from another; empty for a model on the hub."""
-    base = Path(spec.model.base or "")
+def template_faults(spec: JobSpec) -> list[Fault]:
+    """What is wrong with the chat template that a job names."""
     try:
-        files = sorted(path for path in base.iterdir() if path.is_file())
+        if spec.method.chat_template is not None:
+            read_template(spec.method.chat_template)
+    except InvalidRequest as error:
+        return list(error.faults)
+    return []
+
+
+def model_stamp(spec: JobSpec) -> str:
+    """What tells one state of a local base model, and of a chat template's file, from another; else empty."""
+    base, template = Path(spec.model.base or ""), Path(spec.method.chat_template or "")
+    try:
+        files = sorted(path for path in base.iterdir() if path.is_file()) if base.is_dir() else []
+        files += [template] if template.is_file() else []
         return ";".join(f"{path.name}:{(found := path.stat()).st_size}:{found.st_mtime_ns}" for path in files)
     except OSError:
         return ""

@@ -10,7 +10,8 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.planner import Plan, make_plan
 from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
-from kernel_launcher.preflight.model import check_model, model_stamp
+from kernel_launcher.preflight.lengths import length_faults
+from kernel_launcher.preflight.model import check_model, model_stamp, template_faults
 from kernel_launcher.preflight.resources import check_resources
 from kernel_launcher.preflight.trace import trace as measure
 from kernel_launcher.protocol.files import write_json
@@ -101,13 +102,13 @@ def prepare(
     """
     model, model_faults = check_model(spec, to_run=to_run, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
-    faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults]
+    faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults, *template_faults(spec)]
     if to_run:
         faults += environment_faults(spec.resources.python)
     data, snapshot = None, None
     missing = not to_run and rows is None and _is_missing(spec.dataset.id)
     if to_run or rows is not None or (spec.dataset.id is not None and not missing):
-        data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd())
+        data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd(), to_run=to_run)
         faults += data_faults
     try:
         plan = make_plan(spec, hardware, model, stages=_RUNNABLE if to_run else _STAGES)
@@ -119,6 +120,8 @@ def prepare(
         )
     if to_run:
         faults += _decided_faults(plan)
+    if to_run and not faults:
+        faults += length_faults(spec, plan.method, data, snapshot)
     if faults:
         raise InvalidRequest(faults)
     if trace:

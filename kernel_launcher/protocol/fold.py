@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.events import Event
 
 
+# What is told of the rows once they are tokenised; lengths are in tokens, ``row`` is the first of them as text.
+DATA_FIELDS = (
+    "rows", "kept", "cut", "answer_cut", "dropped_by_reason", "p50", "p95", "max", "tokens", "trained_tokens",
+    "padding_share", "packing", "row",
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class RankView:
     """What is known of one rank: its process, phase, step, and memory in bytes."""
@@ -68,6 +75,7 @@ class JobView:
     download: Download | None = None
     evaluations: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     failure: Failure | None = None
+    data: dict[str, Any] | None = None
     artifact: dict[str, Any] | None = None
     controls: list[tuple[str, str]] = field(default_factory=list)
     created_at: str = ""
@@ -245,6 +253,10 @@ def _download(job: JobView, _: RankView, event: Event) -> None:
     job.download = Download(str(event.get("file")), done, total, rate) if done < total else None
 
 
+def _data(job: JobView, _: RankView, event: Event) -> None:
+    job.data = {key: event.get(key) for key in DATA_FIELDS}
+
+
 def _eval(job: JobView, _: RankView, event: Event) -> None:
     job.evaluations.append((int(event.get("step") or 0), dict(event.get("metrics") or {})))
 
@@ -260,6 +272,7 @@ _OF_RANK = {
     "heartbeat": _heartbeat,
     "step": _step,
     "download": _download,
+    "data": _data,
     "eval": _eval,
     "artifact": _artifact,
     "warning": _warning_of_rank,

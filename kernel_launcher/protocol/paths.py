@@ -88,6 +88,11 @@ class RunDir:
         return self.data / "rows.jsonl"
 
     @property
+    def lost_rows(self) -> Path:
+        """The rows that are cut or left out, one a line; written with the tokenised rows."""
+        return self.data / "lost.jsonl"
+
+    @property
     def final(self) -> Path:
         """The trained model; present only once it is complete and was read back."""
         return self.root / "final"

@@ -115,6 +115,7 @@ class Method(Section):
     num_epochs: Positive | None = Field(None, description="Passes over the data")
     max_steps: Count | None = Field(None, description="Optimizer steps; overrides num_epochs")
     max_seq_length: Length | None = Field(None, description="Tokens a row at most")
+    too_long: Literal["cut", "drop", "refuse"] = Field("cut", description="What happens to longer rows")
     loss_on: Literal["answers", "last_answer", "all"] = Field("answers", description="Which tokens are trained")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(42, description="Seed of data order, dropout and new weights")
 
@@ -161,8 +162,8 @@ class Method(Section):
         0, description="Processes a rank that collate batches ahead"
     )
 
-    packing: Annotated[bool, NotYet("packing rows", "Leave it off.", planned=True)] = Field(
-        default=False, description="Several rows in one sequence"
+    packing: bool = Field(
+        default=False, description="Several rows in one sequence, kept apart; batch sizes count sequences"
     )
     load_in_4bit: Annotated[bool, NotYet("4-bit bases (QLoRA)", "Use lora_rank with a bf16 base.", planned=True)] = (
         Field(default=False, description="Quantise the frozen base")
@@ -196,13 +197,10 @@ class Method(Section):
     early_stopping_threshold: Annotated[NonNegative, _EVALUATION] = Field(0.0, description="Least improvement")
     sample_prompts: Annotated[Texts, _SAMPLES] = Field((), description="Prompts answered during the run")
     sample_every: Annotated[Natural | None, _SAMPLES] = Field(None, description="Steps between samples")
-    too_long: Annotated[
-        Literal["cut", "drop", "refuse"] | None, NotYet("choosing what happens to long rows", "They are cut.")
-    ] = Field(None, description="What happens to rows past max_seq_length")
-    chat_template: Annotated[Text | None, NotYet("another chat template", "The model's own is used.")] = Field(
-        None, description="A file, a name, or the model's own"
+    chat_template: Text | None = Field(
+        None, description="Name or file of the chat template; unset is the model's own"
     )
-    allow: Annotated[Texts, NotYet("the data linter", "Leave it out.")] = Field((), description="Findings to accept")
+    allow: Texts = Field((), description="Findings of the data linter to accept, by code")
     script: Annotated[Text | None, NotYet("custom scripts", 'Use method = "sft_text".')] = Field(
         None, description="Your own training script"
     )

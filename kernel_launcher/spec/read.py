@@ -18,10 +18,10 @@ from kernel_launcher.spec.job import JobSpec
 from kernel_launcher.spec.names import SAID_BY_PLANS, SECTIONS, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-_PATHS = ("model.base", "dataset.id", "resources.python")
-_LIKE_A_PATH = re.compile(r"^(\.\.?/|~|/)|\.(jsonl?|csv|parquet)(\.gz)?$", re.IGNORECASE)
+_PATHS = ("model.base", "dataset.id", "method.chat_template", "resources.python")
+_LIKE_A_PATH = re.compile(r"^(\.\.?/|~|/)|\.(jsonl?|csv|parquet|jinja)(\.gz)?$", re.IGNORECASE)
 _TOML_TEXT = re.compile(r"\n|^\s*(\[|[\w.\"'-]+\s*=)")
 # Two ways to answer one question: a later layer's answer stands for both.
 _SAME_QUESTION = {
@@ -64,7 +64,10 @@ class _Draft:
                 self.sections.get(section, {}).pop(name, None)
         for dotted, (_, value) in given.items():
             section, _, name = dotted.partition(".")
-            taken = _anchored(value, base_dir) if dotted in _PATHS and isinstance(value, str) else value
+            is_path = dotted in _PATHS and isinstance(value, str)
+            # A folder that happens to have the name of a template is none.
+            exists = Path.is_file if dotted == "method.chat_template" else Path.exists
+            taken = _anchored(value, base_dir, exists) if is_path else value
             self.sections.setdefault(section, {})[name] = taken
 
     def spec(self) -> JobSpec:
@@ -224,11 +227,11 @@ def _toml(text: str, origin: str) -> dict[str, Any]:
         raise InvalidRequest([Fault("toml", "", reason, fix)]) from None
 
 
-def _anchored(value: str, base_dir: Path) -> str:
+def _anchored(value: str, base_dir: Path, exists: Callable[[Path], bool] = Path.exists) -> str:
     """A path as an absolute one; what neither exists nor looks like a path stays as it is, and may be a hub id."""
     try:
         path = base_dir / Path(value).expanduser()
-        if not value or not (_LIKE_A_PATH.search(value) or path.exists()):
+        if not value or not (_LIKE_A_PATH.search(value) or exists(path)):
             return value
     except (OSError, RuntimeError, ValueError):  # too long a name, no such user, a NUL: no path of anything
         return value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
 from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec.fields import DPO, NotYet
+from kernel_launcher.spec.findings import ACCEPTABLE, FATAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ def refusals(spec: JobSpec) -> list[Fault]:
     """Every fault of a spec that its fields cannot see one by one, and that no plan can be made of."""
     return [
         *_missing(spec), *_not_built(spec, planned=False), *_method(spec), *_own_settings(spec), *_layout(spec),
-        *_adapter(spec), *_gpus(spec),
+        *_adapter(spec), *_gpus(spec), *_allowed(spec),
     ]  # fmt: skip
 
 
@@ -82,6 +84,9 @@ def _method(spec: JobSpec) -> Iterator[Fault]:
     if method.warmup_steps and method.warmup_ratio:
         reason = "warmup_steps and warmup_ratio both set the warm-up."
         yield Fault("method.warmup_ratio", repr(method.warmup_ratio), reason, "Keep one of them.")
+    if method.max_length and method.max_prompt_length and method.max_prompt_length >= method.max_length:
+        reason = f"leaves no token of max_length = {method.max_length} to an answer."
+        yield Fault("method.max_prompt_length", str(method.max_prompt_length), reason, "Set it lower.")
     if method.lr_scheduler_type == "constant" and (method.warmup_steps or method.warmup_ratio):
         fix = 'Use "constant_with_warmup", or leave the warm-up out.'
         yield Fault("method.lr_scheduler_type", "'constant'", "a constant rate has no warm-up.", fix)
@@ -209,3 +214,14 @@ def _gpus(spec: JobSpec) -> Iterator[Fault]:
         yield Fault(key, given, "names a GPU twice.", "One rank takes one GPU.")
     if count not in (None, len(ids)):
         yield Fault(key, given, f"names {len(ids)} GPUs, but gpu_count is {count}.", "Leave gpu_count out.")
+
+
+def _allowed(spec: JobSpec) -> Iterator[Fault]:
+    for code in spec.method.allow:
+        given = shown("allow", code)
+        if code in FATAL:
+            yield Fault("method.allow", given, "no run goes on with this finding.", "Mend the rows, or remove them.")
+        elif code not in ACCEPTABLE:
+            close = get_close_matches(code.lower(), ACCEPTABLE, n=1, cutoff=0.4)
+            fix = f"Did you mean '{close[0]}'?" if close else f"Findings are: {', '.join(ACCEPTABLE)}."
+            yield Fault("method.allow", given, "no such finding.", fix)

@@ -40,15 +40,16 @@ def save_final(
     """Write the trained model to the run's final folder, which appears only once it was read back.
 
     The folder differs from its base in the weights alone: its configurations and its tokenizer are the base's,
-    without what the trainer sets for its own sake. A full model is in bfloat16 (float32 with ``precision = "fp32"``),
+    without what the trainer sets for its own sake; where it was trained with another chat template, also in that and
+    in the tokens at which generation stops. A full model is in bfloat16 (float32 with ``precision = "fp32"``),
     an adapter in float32, as it was trained.
 
     Args:
         run: Where it goes.
         model: As trained: a transformers model, or a PEFT model around one.
-        tokenizer: The base's, untouched.
+        tokenizer: The base's, with the chat template of the training.
         config: The base's model configuration.
-        generation_config: The base's; None if it has none.
+        generation_config: The base's, stopping as that template does; None if it has none.
         method: Says whether there is an adapter, and decides the number format.
         trust_remote_code: Whether code that the base ships may run: the model is read back with it.
 
@@ -68,6 +69,8 @@ def save_final(
             # "auto" would ask the hub whether the embeddings were resized; they never are.
             model.save_pretrained(scratch, save_embedding_layers=False)
             (scratch / "README.md").unlink()  # an empty form, but for this machine's path to the base
+            if method.chat_template is not None and generation_config is not None:
+                generation_config.save_pretrained(scratch)  # the base's own does not stop at this template's end
         else:
             dtype = _SAVED_DTYPES[method.precision]
             model.to(dtype)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.data.templates import read_template
 from kernel_launcher.facts.model import BrokenModelError, read_config, safetensors_shapes, weight_files
 from kernel_launcher.protocol.files import read_json, write_json
 from kernel_launcher.secrets import redact
@@ -81,10 +82,15 @@ def weight_dtype(method: Method) -> torch.dtype:
     return dtype
 
 
-def load_tokenizer(base: Base) -> Any:
-    """The model's tokenizer, just as it is.
+def load_tokenizer(base: Base, chat_template: str | None = None) -> Any:
+    """The model's tokenizer, just as it is but for the chat template where another one is asked for.
+
+    Args:
+        base: Where it is.
+        chat_template: A name of ours or a file; None for the model's own.
 
     Raises:
+        InvalidRequest: There is no such template.
         ModelLoadError: There is none, or it is broken.
     """
     from transformers import AutoTokenizer
@@ -96,6 +102,9 @@ def load_tokenizer(base: Base) -> Any:
     )
     if not can_write(tokenizer):
         raise ModelLoadError(f"{base.name} has no tokenizer.", "Copy the tokenizer's files, too.")
+    if chat_template is not None:
+        adds_bos = tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
+        tokenizer.chat_template = read_template(chat_template, adds_bos=adds_bos)
     return tokenizer
 
 

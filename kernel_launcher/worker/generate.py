@@ -63,7 +63,7 @@ def answer(request: Request) -> list[str]:
         VeriError: A prompt is a list of messages, and the model has no chat template.
     """
     import torch
-    from transformers import AutoTokenizer, set_seed
+    from transformers import AutoTokenizer, GenerationConfig, set_seed
 
     name, revision = _which(request)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -75,6 +75,8 @@ def answer(request: Request) -> list[str]:
     else:
         from transformers import AutoModelForCausalLM as Loader
     model = Loader.from_pretrained(name, device_map={"": device}, dtype="auto", **loading).eval()
+    if (Path(name) / "generation_config.json").exists():  # an adapter's own, which its loader does not read
+        model.generation_config = GenerationConfig.from_pretrained(name)
     set_seed(_SEED)
     texts = [_text(prompt, tokenizer) for prompt in request.prompts]
     answers: list[str] = []

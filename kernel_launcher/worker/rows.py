@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.prepare import prepare
+from kernel_launcher.data.controls import control_warning
+from kernel_launcher.data.faults import listed
+from kernel_launcher.data.first_row import first_row
+from kernel_launcher.data.lint import RunLinter
+from kernel_launcher.data.prepare import limits, prepare
 from kernel_launcher.data.snapshot import file_digest, source_digest
 from kernel_launcher.data.source import read_rows
+from kernel_launcher.data.tally import CUT_BEFORE_ANSWER, NOTHING_TRAINED, SAME_AFTER_CUT, TOO_LONG
 from kernel_launcher.worker.codec import TransformersCodec
 from kernel_launcher.worker.errors import DataError, ModelLoadError
 from kernel_launcher.worker.hub_rows import hub_rows
@@ -20,44 +25,70 @@ from kernel_launcher.worker.waiting import wait_for_first_rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kernel_launcher.data.prepare import PrepareReport
+    from kernel_launcher.data.lint import Finding, ModelTokens
+    from kernel_launcher.data.tally import PrepareReport
+    from kernel_launcher.spec.fields import Method
     from kernel_launcher.worker.assignment import Assignment, DataOrigin
     from kernel_launcher.worker.reporter import Reporter
 
 _FILE = "train.arrow"
+_ID_COLUMNS = ("input_ids", "prompt_ids", "chosen_ids", "rejected_ids")
+_REASONS = {
+    TOO_LONG: "too long",
+    CUT_BEFORE_ANSWER: "cut before the answer",
+    SAME_AFTER_CUT: "with two equal answers after the cut",
+    NOTHING_TRAINED: "with nothing to train on",
+}
+_REPORTED = ("answers_cut", "difference_cut", "nothing_trained")
 _PROGRESS_SECONDS = 5.0
 
 
-def prepare_rows(assignment: Assignment, tokenizer: Any, reporter: Reporter) -> None:
+def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, reporter: Reporter) -> None:
     """Read, check and tokenise every row; the file appears when all of them are good.
 
     Raises:
         DataError: The rows cannot be had, or are not those that the cell checked.
-        InvalidRequest: One of them fits no format, or nothing is left to train on.
+        InvalidRequest: One of them fits no format, nothing is left to train on, or the linter finds an error that the
+            job does not allow.
     """
     spec, method = assignment.spec, assignment.plan.method
-    assert method.max_seq_length is not None
+    path = assignment.run.data / _FILE
+    source = assignment.data.path or assignment.data.id or ""
+    codec = TransformersCodec(tokenizer)
+    if method.chat_template is not None and (warning := control_warning(codec)):
+        reporter.warn(warning)
+    linter = RunLinter(codec, method, model=model, source=source)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     report = prepare(
         _rows(assignment, reporter),
         Columns.of(spec.dataset),
-        method.type,
-        TransformersCodec(tokenizer),
-        max_length=method.max_seq_length,
-        loss_on=method.loss_on,
-        write=assignment.run.data / _FILE,
-        source=assignment.data.path or assignment.data.id or "",
+        method,
+        codec,
+        write=path,
+        lost=assignment.run.lost_rows,
+        source=source,
         progress=_Progress(reporter),
+        inspector=linter,
     )
     # Data workers are forked: with threads of the tokenizer's behind them it would warn in each.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    reporter.say(f"{report.kept:,} rows, {report.tokens:,} tokens, {report.trained_tokens:,} of them in the loss")
-    for warning in _warnings(report, method.max_seq_length):
+    assert isinstance(method.micro_batch_size, int), "a plan decides it"
+    summary = report.summary(method.micro_batch_size)
+    row = first_row(path, partial(tokenizer.decode, clean_up_tokenization_spaces=False))
+    reporter.put("data", **summary, row=row)
+    for line in _told(report, summary, row):
+        reporter.say(line)
+    for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
 
 
+def wait_for_rows(assignment: Assignment) -> None:
+    """Return once rank 0 has prepared the rows."""
+    wait_for_first_rank(assignment.run.data / _FILE, assignment)
+
+
 def open_rows(assignment: Assignment, vocabulary: int) -> Any:
-    """The prepared rows, as soon as they are there.
+    """The prepared rows.
 
     Args:
         assignment: Whose run folder they are in.
@@ -69,10 +100,9 @@ def open_rows(assignment: Assignment, vocabulary: int) -> Any:
     import pyarrow.compute as pc
     from datasets import Dataset
 
-    path = assignment.run.data / _FILE
-    wait_for_first_rank(path, assignment)
-    rows = Dataset.from_file(str(path))
-    largest = max(pc.max(chunk.flatten()).as_py() for chunk in rows.data.column("input_ids").chunks)
+    rows = Dataset.from_file(str(assignment.run.data / _FILE))
+    columns = [rows.data.column(name) for name in rows.column_names if name in _ID_COLUMNS]
+    largest = max(pc.max(chunk.flatten()).as_py() or 0 for column in columns for chunk in column.chunks)
     if largest >= vocabulary:
         raise ModelLoadError(
             f"the tokenizer wrote token {largest}, and the model knows {vocabulary} tokens only.",
@@ -111,16 +141,37 @@ def _check_unchanged(path: Path, data: DataOrigin) -> None:
         )
 
 
-def _warnings(report: PrepareReport, max_length: int) -> Iterable[str]:
+def _told(report: PrepareReport, summary: dict[str, Any], row: dict[str, Any]) -> Iterator[str]:
+    """What the log has of the rows."""
+    yield (
+        f"{report.kept:,} rows, {report.tokens:,} tokens, {report.trained_tokens:,} of them in the loss; "
+        f"a row has {summary['p50']:,} (median), {summary['p95']:,} (95 %), {summary['max']:,} at most; "
+        f"{summary['padding_share']:.0%} of a micro-batch is padding"
+    )
+    if gain := summary["packing"]:
+        yield (
+            f"packed into {gain['sequences']:,} sequences, {gain['rows'] / gain['sequences']:.1f} rows each; "
+            f"unpacked, {gain['padding_share_before']:.0%} would be padding"
+        )
+    counted = f"{row['tokens']:,} tokens, {row['trained']:,} of them ⟦trained⟧"
+    yield f"row 0 as the model sees it, {counted}:\n{row['text']}"
+
+
+def _warnings(report: PrepareReport, method: Method) -> Iterator[str]:
     if report.cut:
         yield (
-            f"{report.cut:,} of {report.rows:,} rows are longer than max_seq_length = {max_length:,} tokens and lost "
-            f"their end (the longest has {report.longest:,}); {report.answer_cut:,} of them lost a part of an answer."
+            f"{report.cut:,} of {report.rows:,} rows are longer than {limits(method)} and lost a part "
+            f"(the longest has {report.lengths.longest:,}); {report.answer_cut:,} of them lost a part of an answer."
         )
     if report.dropped_by_reason:
         dropped = report.rows - report.kept
-        first = ", ".join(map(str, report.dropped_rows))
-        yield f"{dropped:,} of {report.rows:,} rows are left out: nothing in them would be trained (first: {first})."
+        why = ", ".join(f"{count:,} {_REASONS[reason]}" for reason, count in report.dropped_by_reason.items())
+        yield f"{dropped:,} of {report.rows:,} rows are left out: {why} ({listed(report.dropped_rows, dropped)})."
+
+
+def _suspicions(findings: Iterable[Finding]) -> Iterator[str]:
+    """The linter's warnings, without what the report of the rows says already."""
+    return (str(finding) for finding in findings if finding.code not in _REPORTED)
 
 
 class _Progress:

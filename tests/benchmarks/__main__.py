@@ -10,12 +10,13 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import fold, load, overhead, planner, training
+from tests.benchmarks import data, fold, load, overhead, planner, training
 
 BENCHMARKS = {
     "load": load.run,
     "fold": fold.run,
     "planner": planner.run,
+    "data": data.run,
     "overhead": overhead.run,
     "training": training.run,
 }

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from tests.kernel.kernels import Kernel
 
 HEAVY = ("torch", "transformers", "plotly", "datasets")
-MAGICS = ("veri_train", "veri_plan", "veri_jobs", "veri_attach", "veri_logs", "veri_stop", "veri_explore")
+MAGICS = (
+    "veri_train",
+    "veri_plan",
+    "veri_data",
+    "veri_jobs",
+    "veri_attach",
+    "veri_logs",
+    "veri_stop",
+    "veri_explore",
+)
 STATE = """
 ip = get_ipython()
 def state():
@@ -95,6 +104,6 @@ def test_public_names() -> None:
     code = "import veri_jupyter as v; print(*v.__all__); [getattr(v, name) for name in v.__all__]"
     expected = (
         "Client InvalidRequest Job JobFailed JobNotFound LaunchFailed VeriError __version__ "
-        "attach jobs plan sample stop train"
+        "attach jobs plan sample show_data stop train"
     )
     assert expected == python(code, None).strip()

@@ -56,6 +56,15 @@ def test_the_core_plans_without_torch(core: Path, sample: Sample, tmp_path: Path
 
 
 @pytest.mark.matrix
+def test_the_core_shows_data_without_torch(core: Path, sample: Sample, tmp_path: Path) -> None:
+    """Tokens, labels and findings come from the core alone."""
+    words = ["data", sample.sft, "--model", sample.tiny, "-n", "1", "--json"]
+    view = json.loads(output([core / "veri-jupyter", *words], tmp_path))
+    assert (600, []) == (view["rows_seen"], view["findings"])
+    assert view["rows"][0]["parts"][0]["counts"]["trained"] > 0
+
+
+@pytest.mark.matrix
 def test_a_job_runs_in_another_environment(core: Path, sample: Sample, tmp_path: Path) -> None:
     """``python`` under [resources] trains in an environment that has torch, started from one that has not."""
     job = tmp_path / "job.toml"

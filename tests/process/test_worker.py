@@ -137,7 +137,15 @@ class TestRunOfTwoRanks:
             last = events(lora_run, rank, "heartbeat")[-1]
             assert (STEPS, "final") == (last["step"], last["phase"])
             assert last["peak_memory_bytes"] >= last["memory_bytes"] > 0
-            assert ["import", "load", "tokenize", "first_step", "train", "final"] == phases(lora_run, rank)
+            assert ["import", "load", "tokenize", "load", "first_step", "train", "final"] == phases(lora_run, rank)
+
+    def test_the_rows_are_told_before_the_first_step(self, lora_run: RunDir) -> None:
+        """How many they are, and the first of them as the model sees it, in the events and in the log."""
+        kinds = [event["kind"] for event in events(lora_run, 0)]
+        assert kinds.index("data") < kinds.index("step")
+        (told,) = events(lora_run, 0, "data")
+        assert (8, 8, 0) == (told["rows"], told["kept"], told["cut"])
+        assert told["row"]["text"] in lora_run.rank(0).stdout.read_text()
 
     def test_the_log_can_be_read(self, lora_run: RunDir) -> None:
         """A line a step, no progress bars, no complaints between libraries."""

@@ -10,6 +10,7 @@ from kernel_launcher.data.faults import DataRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import ClassVar
 
     from kernel_launcher.data.examples import Message
 
@@ -20,6 +21,8 @@ class ToyCodec:
     """ChatML, and a new id for each new word."""
 
     chat = True
+    tagged = False
+    control: ClassVar[dict[str, int]] = {}
 
     def __init__(self, bos: tuple[int, ...] = ()) -> None:
         self._words: dict[str, int] = {}

@@ -114,7 +114,7 @@ def test_help_and_version(capsys):
     assert set() == set(verbs.split()) - set(said.split())
 
 
-@pytest.mark.parametrize("verb", ["resume", "checkpoints", "export", "data", "rehearse", "explain", "doctor"])
+@pytest.mark.parametrize("verb", ["resume", "checkpoints", "export", "rehearse", "explain", "doctor"])
 def test_a_verb_of_a_later_release_is_refused_by_name(verb, run):
     """A name that is kept free says so, in words and in JSON."""
     code, out, err = run(verb, "x@5")

@@ -64,6 +64,21 @@ def test_twenty_faults_are_shown_and_all_are_counted():
     } == caught.value.details["rows"][0]
 
 
+def test_rows_with_the_same_fault_share_a_line():
+    """A column that is called something else is one thing to mend, not twenty."""
+    rows = [{"question": "a", "answer": "b"}] * 30
+    with pytest.raises(InvalidRequest) as caught:
+        check_rows(enumerate(rows, 1), Columns(), "sft_text").raise_if_faulty()
+    assert [
+        f"  rows {', '.join(map(str, range(1, 21)))}: it fits no format. Columns: question, answer.",
+        "  and 10 more.",
+    ] == str(caught.value).splitlines()[1:]
+    rows = [{"question": "a"}, TEXT, {"question": "a"}]
+    with pytest.raises(InvalidRequest) as caught:
+        check_rows(enumerate(rows, 1), Columns(), "sft_text").raise_if_faulty()
+    assert str(caught.value).endswith("\n  rows 1, 3: it fits no format. Columns: question.")
+
+
 def test_a_broken_line_says_nothing_about_columns(tmp_path):
     path = lines(tmp_path / "a.jsonl", [CHAT, '{"text": ', CHAT])
     with pytest.raises(InvalidRequest) as caught:

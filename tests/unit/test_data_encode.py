@@ -87,7 +87,7 @@ def test_a_template_that_forgets_is_refused_with_the_place_and_a_way_out():
     assert (
         "turn 3: the chat template writes 'sistant|>\\n<|think|>First<|end|>' where the conversation stops there, "
         "and 'sistant|>\\nFirst<|end|>\\n<|user|>\\nTwo<|en…' where it goes on, so nothing says which tokens are the "
-        'answer. Give one row for each answer, or set loss_on to "last_answer".'
+        'answer. Give one row for each answer, set loss_on to "last_answer", or name another chat_template.'
     ) == str(caught.value)
 
 
@@ -106,7 +106,7 @@ def test_a_chat_without_a_chat_template_is_refused_with_two_ways_out():
     codec = ToyCodec()
     codec.chat = False
     with pytest.raises(
-        InvalidRequest, match=r"no chat template. Use the instruct model .*, or give prompt and compl"
+        InvalidRequest, match=r"no chat template. Name one, chat_template = .*, or give prompt and compl"
     ):
         trained(ONE, codec)
     assert ["yes<|end|>"] == trained(PromptCompletion("Why ", "yes"), codec)

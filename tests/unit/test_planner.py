@@ -138,6 +138,16 @@ def test_each_default_is_said_with_its_reason():
     assert () == everything.defaults
 
 
+def test_a_packed_job_is_told_in_sequences():
+    """A micro-batch of it holds more rows than its size says, and attention is told where they meet by a mask."""
+    packed = plan(packing=True, too_long="drop")
+    assert "each step trains on 4 sequences over 4 ranks" in " ".join(packed.warnings)
+    said = {default.key: default.reason for default in packed.defaults}
+    assert said["micro_batch_size"].startswith("one sequence at a time")
+    assert "longer rows are left out." == said["max_seq_length"]
+    assert "always" == packed.outlook.workload.mask
+
+
 @pytest.mark.parametrize(("limit", "length"), [(None, 1024), (512, 512), (1024, 1024), (40_960, 1024)])
 def test_the_length_is_1024_or_the_models_limit(limit, length):
     """Rows are cut at 1,024 tokens, or sooner where the model was not made for more."""

@@ -232,3 +232,23 @@ def test_a_base_model_that_was_changed_is_other_work(tmp_path):
 def test_a_setting_for_the_hub_is_not_ignored_for_a_folder(setting, key, tmp_path):
     """A revision or a split of files on this machine would be accepted and mean nothing."""
     assert key in refusals(job(model_folder(tmp_path / "model"), **{setting: "v2"}), ROWS)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("given", ["file", "notebook"])
+def test_rows_that_are_too_long_are_refused_in_the_cell(sample, tmp_path, given):
+    """Where the job refuses them, and the data is small enough to be tokenised at once; else they are the job's."""
+    pytest.importorskip("tokenizers")
+    rows = [{"prompt": "Why?", "completion": " Because." * n} for n in (1, 50)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"max_seq_length": 64, **({"dataset_id": str(path)} if given == "file" else {})}
+    given_rows = None if given == "file" else rows
+    with pytest.raises(InvalidRequest) as caught:
+        prepare(job(sample.tiny, too_long="refuse", **settings), given_rows)
+    assert (
+        "method.too_long = 'refuse': 1 of 2 rows are longer than max_seq_length = 64 tokens (row 2); the longest has "
+        '103 tokens. Raise max_seq_length, or set too_long to "cut" or "drop".'
+    ) == str(caught.value)
+    prepare(job(sample.tiny, too_long="cut", **settings), given_rows)
+    prepare(job(sample.tiny, too_long="refuse", **settings | {"max_seq_length": 128}), given_rows)

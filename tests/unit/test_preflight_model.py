@@ -9,7 +9,7 @@ import pytest
 
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.preflight import prepare
-from kernel_launcher.preflight.model import check_model
+from kernel_launcher.preflight.model import check_model, model_stamp
 from kernel_launcher.spec import read_spec
 from tests.unit.toys import ROWS, model_folder
 
@@ -35,11 +35,47 @@ def test_chats_for_a_model_without_a_chat_template_are_refused(tmp_path: Path) -
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, *CHATS]))
     for found in (faults(model, CHATS), faults(model, None, dataset_id=str(path))):
         [fault] = found
-        assert "the model has no chat template. Use the instruct model of this family, or give prompt and" in fault
+        assert "the model has no chat template." in fault
+        assert 'Name one, chat_template = "chatml" or your own file, or give prompt and completion, or text.' in fault
     assert [] == faults(model, ROWS)
     assert [] == faults(model, CHATS, trust_remote_code=True)
+    assert [] == faults(model, CHATS, chat_template="chatml")
     (model / "chat_template.jinja").write_text("{{ messages }}")
     assert [] == faults(model, CHATS)
+
+
+def test_a_chat_template_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
+    """A name that is none, a file that is not there, one that is no jinja: with the names that there are."""
+    model = model_folder(tmp_path / "model")
+    broken = tmp_path / "broken.jinja"
+    broken.write_text("{% for m in messages %}")
+    for given, reason in [
+        ("chatlm", "chat_template = 'chatlm': is neither a file nor a name."),
+        (str(tmp_path / "gone.jinja"), "is neither a file nor a name."),
+        (str(broken), "is no jinja template: "),
+    ]:
+        [fault] = faults(model, CHATS, chat_template=given)
+        assert reason in fault
+        assert "one of alpaca, chatml, gemma, llama3, mistral, vicuna, zephyr" in fault
+
+
+def test_a_job_with_an_edited_template_is_another_job(tmp_path: Path) -> None:
+    model = model_folder(tmp_path / "model")
+    path = tmp_path / "chat.jinja"
+    stamps = []
+    for text in ("{{ messages }}", "{{ messages[0].content }}"):
+        path.write_text(text)
+        settings = {"base_model": str(model), "chat_template": "./chat.jinja"}
+        spec = read_spec(settings, base_dir=tmp_path)
+        assert str(path) == spec.method.chat_template
+        stamps.append(model_stamp(spec))
+    assert stamps[0] != stamps[1]
+
+
+def test_a_folder_with_the_name_of_a_template_does_not_hide_it(tmp_path: Path) -> None:
+    (tmp_path / "alpaca").mkdir()
+    spec = read_spec({"base_model": "owner/model", "chat_template": "alpaca"}, base_dir=tmp_path)
+    assert "alpaca" == spec.method.chat_template
 
 
 @pytest.mark.parametrize("base", ["owner/model", "x" * 5000])

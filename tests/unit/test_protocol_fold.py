@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernel_launcher.protocol.fold import JobView
+from kernel_launcher.protocol.fold import DATA_FIELDS, JobView
 from kernel_launcher.protocol.states import Status
 
 Event = dict[str, Any]
@@ -285,3 +285,13 @@ def test_a_loss_that_is_not_finite_is_nan_in_the_series():
     """A diverged step keeps its place in the curve."""
     view = folded(*steps(1, 3, loss=2.0), ranked(0, "step", step=2, metrics={"loss": None}))
     assert math.isnan(view.series["loss"][1])
+
+
+def test_what_is_told_of_the_rows_is_kept():
+    """Each figure under its name, None where it was not told, and nothing else."""
+    view = folded(ranked(0, "data", rows=3, kept=2, dropped_by_reason={"too_long": 1}, other="x"))
+    assert set(DATA_FIELDS) == set(view.data or ())
+    assert (3, 2, {"too_long": 1}, None) == tuple(
+        (view.data or {})[key] for key in ("rows", "kept", "dropped_by_reason", "packing")
+    )
+    assert folded(ranked(0, "phase", phase="tokenize")).data is None

@@ -76,14 +76,13 @@ ASKING = {
     "method.too_long": "drop",
     "huggingface.artifact": "adapter",
     "method.metric_for_best_model": "loss",
-    "method.chat_template": "chatml",
     "method.script": "train.py",
     "huggingface.repo": "owner/name",
     "method.tensor_parallel_size": 2,
     "method.context_parallel_size": 2,
     "method.pipeline_parallel_size": 2,
     "method.expert_parallel_size": 2,
-    **{key: ["x"] for key in ("method.sample_prompts", "method.allow", "method.args", "report.to")},
+    **{key: ["x"] for key in ("method.sample_prompts", "method.args", "report.to")},
 }
 
 

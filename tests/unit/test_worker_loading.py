@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data.codec import has_chat_template
+from kernel_launcher.data.templates import read_template, templates_in
 from kernel_launcher.spec.fields import Method
 from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer, weight_dtype
 from kernel_launcher.worker.errors import ModelLoadError
@@ -92,7 +92,35 @@ def test_a_chat_template_is_found_where_transformers_finds_it(base: Base, files:
         if isinstance(content, dict):
             content = json.dumps(json.loads(path.read_text()) | content)  # noqa: PLW2901
         path.write_text(content)
-    assert bool(load_tokenizer(base).chat_template) == has_chat_template(base.folder)
+    assert bool(load_tokenizer(base).chat_template) == bool(templates_in(base.folder))
+
+
+def test_a_named_chat_template_takes_the_place_of_the_models_own(base: Base) -> None:
+    """In the tokenizer that is saved, too: it carries what the model was trained with."""
+    own = load_tokenizer(base).chat_template
+    tokenizer = load_tokenizer(base, "llama3")
+    assert "<|start_header_id|>" in tokenizer.chat_template
+    tokenizer.save_pretrained(base.folder / "saved")
+    assert read_template("llama3") == (base.folder / "saved" / "chat_template.jinja").read_text()
+    assert own == load_tokenizer(base).chat_template
+
+
+def test_generation_stops_where_the_chat_template_ends_an_answer(base: Base) -> None:
+    """Its end of turn is added to the model's own stop tokens, once, if the tokenizer knows it as one."""
+    from transformers import GenerationConfig
+
+    from kernel_launcher.worker.codec import stop_at_end_of_turn
+
+    tokenizer = load_tokenizer(base, "chatml")
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    for known, expected in ((None, [end]), (7, [7, end]), ([7, 8], [7, 8, end]), (end, end)):
+        config = GenerationConfig(eos_token_id=known)
+        stop_at_end_of_turn(config, tokenizer)
+        assert expected == config.eos_token_id
+    config = GenerationConfig(eos_token_id=7)
+    stop_at_end_of_turn(config, load_tokenizer(base, "llama3"))
+    assert 7 == config.eos_token_id
+    stop_at_end_of_turn(None, tokenizer)
 
 
 def test_a_truncated_file_is_named_with_both_sizes(base: Base) -> None:
