@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
 from kernel_launcher.secrets import redact, shown
-from kernel_launcher.spec.fields import DPO, NotYet
+from kernel_launcher.spec.fields import NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,7 @@ def refusals(spec: JobSpec) -> list[Fault]:
 
 def run_refusals(spec: JobSpec) -> list[Fault]:
     """What can be planned, and this release cannot run."""
-    faults = list(_not_built(spec, planned=True))
-    if spec.method.type == "dpo":
-        faults.insert(0, not_in_release("method.type", "dpo", DPO))
-    return faults
+    return list(_not_built(spec, planned=True))
 
 
 def not_in_release(key: str, value: object, mark: NotYet) -> Fault:
