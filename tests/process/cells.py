@@ -6,6 +6,7 @@ Importing the libraries takes longer than a job of the tiny model; the ranks mee
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 from pathlib import Path
@@ -24,7 +25,10 @@ def main(run_dirs: list[str]) -> int:
     rank.prepare_environment()
     from kernel_launcher.worker.train import train
 
-    for run_dir in run_dirs:
+    port = int(os.environ["MASTER_PORT"])
+    for number, run_dir in enumerate(run_dirs):
+        # A store of its own: a rank that comes early would otherwise meet the one of the job before.
+        os.environ["MASTER_PORT"] = str(port + number)
         run = RunDir(Path(run_dir))
         folder = rank.folder(run)
         folder.root.mkdir(parents=True, exist_ok=True)
