@@ -151,7 +151,8 @@ def check_weights(model: nn.Module, source: nn.Module | None, base: Base) -> Non
 def fingerprint(model: nn.Module) -> torch.Tensor:
     """A number for each whole parameter and buffer: its bits, added up; the same however it is spread."""
     found = list(tensors_of(model))
-    sums = torch.stack([_sum_of_bits(local(tensor)) for _, tensor in found])
+    device = found[0][1].device  # parameters may lie in host memory, and buffers on a GPU
+    sums = torch.stack([_sum_of_bits(local(tensor)).to(device) for _, tensor in found])
     sharded = torch.tensor([isinstance(tensor, DTensor) for _, tensor in found], device=sums.device)
     if sharded.any():
         shared = sums * sharded
