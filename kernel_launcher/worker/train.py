@@ -66,10 +66,10 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     for callback in _callbacks(assignment, trainer, models, reporter):
         trainer.add_callback(callback)
     trainer.train()
-    trained = models.take_back(trainer.model, keep=rank.is_first)
-    group.leave()
 
     reporter.enter("final")
+    trained = models.take_back(trainer.model, keep=rank.is_first)
+    group.leave()
     if not rank.is_first:
         wait_for_first_rank(run.final, assignment)
         return
@@ -111,8 +111,10 @@ def _callbacks(assignment: Assignment, trainer: Any, models: Models, reporter: R
     steps = StepReporter(trainer.tokens, trainer.own_losses, reporter, lambda: learning.metrics)
     found = [Proof(assignment.plan, models.precision, reporter), learning, steps]
     if method.sample_every != 0:
-        prompts = choose_prompts(assignment.plan, trainer.train_dataset, trainer.processing_class)
-        found.append(Samples(prompts, trainer.processing_class, method.sample_every, reporter, steps.off_the_clock))
+        tokenizer = trainer.processing_class
+        prompts = choose_prompts(assignment.plan, trainer.train_dataset, tokenizer)
+        if prompts:
+            found.append(Samples(prompts, tokenizer, method.sample_every, reporter, steps.off_the_clock))
     return found
 
 
