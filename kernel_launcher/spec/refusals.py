@@ -24,7 +24,7 @@ _MULTI_GPU = (
 )  # fmt: skip
 # Settings of one method, and what the other calls the same.
 _OF_SFT = {"max_seq_length": "max_length", "packing": "", "loss_on": ""}
-OF_DPO = {"max_length": "max_seq_length", "beta": "", "loss_type": "", "max_prompt_length": ""}
+_OF_DPO = {"max_length": "max_seq_length", "beta": "", "loss_type": "", "max_prompt_length": ""}
 
 
 def refusals(spec: JobSpec) -> list[Fault]:
@@ -94,7 +94,7 @@ def _own_settings(spec: JobSpec) -> Iterator[Fault]:
                 key, reason = f"method.{name}", f"{method.type} has a layout of its own."
                 yield Fault(key, shown(key, value), reason, "Leave it out: it is for sft_text and dpo.")
         return
-    others, own = (OF_DPO, "dpo") if method.type == "sft_text" else (_OF_SFT, "sft_text")
+    others, own = (_OF_DPO, "dpo") if method.type == "sft_text" else (_OF_SFT, "sft_text")
     for name, here in others.items():
         value = getattr(method, name)
         if value != type(method).model_fields[name].default:
