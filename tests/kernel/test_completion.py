@@ -48,7 +48,8 @@ def test_settings(kernel: Kernel) -> None:
     """Settings after --set, and in the TOML of a cell by section."""
     assert "lora_rank=" in kernel.complete("%veri_train --set lora_")
     cell = '%%veri_train\n[model]\nbase = "x"\n[method]\n'
-    assert ["max_grad_norm = ", "max_seq_length = ", "max_steps = "] == sorted(kernel.complete(cell + "max_"))
+    expected = ["max_grad_norm", "max_length", "max_prompt_length", "max_seq_length", "max_steps"]
+    assert [f"{name} = " for name in expected] == sorted(kernel.complete(cell + "max_"))
     assert ["method"] == kernel.complete("%%veri_plan\n[me")
     assert "load_in_4bit = " not in kernel.complete(cell)
     assert "load_in_4bit = " in kernel.complete(cell.replace("train", "plan"))
