@@ -33,7 +33,7 @@ def rows(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_of(folder: Path, sample: Sample, rows: Path, **settings: Any) -> RunDir:
     folder.mkdir()
-    settings = {"precision": "fp32", "num_epochs": float(STEPS), "max_seq_length": 256} | settings
+    settings = {"precision": "fp32", "num_epochs": float(STEPS), "max_seq_length": 256, "sample_every": 0} | settings
     return make_run(folder, sample.tiny, rows, **settings)
 
 
