@@ -35,6 +35,10 @@ class Sample:
         return self.root / "sft.jsonl"
 
     @property
+    def dpo(self) -> Path:
+        return self.root / "dpo.jsonl"
+
+    @property
     def heldout(self) -> Path:
         return self.root / "heldout.jsonl"
 

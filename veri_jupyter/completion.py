@@ -108,13 +108,11 @@ def _sections(*, planned: bool = False) -> dict[str, list[str]]:
     """Each section of a job file with its settings that this release has, or can plan."""
     from kernel_launcher.spec.fields import NotYet
     from kernel_launcher.spec.names import SECTIONS
-    from kernel_launcher.spec.refusals import OF_DPO
 
     return {
         section: [
             name
             for name, field in model.model_fields.items()
-            if planned or name not in OF_DPO
             if not any(isinstance(mark, NotYet) and not (planned and mark.planned) for mark in field.metadata)
         ]
         for section, model in SECTIONS.items()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_launcher.launcher import reap
 from kernel_launcher.launcher.leftovers import clean
 from kernel_launcher.launcher.verdict import attribution_of, judge, left_early
+from kernel_launcher.planner.inputs import CPU
 from kernel_launcher.protocol import control
 from kernel_launcher.protocol.events import EventReader, EventWriter
 from kernel_launcher.protocol.failure import TAIL_LINES, Failure, RankRecord
@@ -69,7 +70,7 @@ class _Supervisor:
         self._world_size: int = plan["resources"]["gpu_count"]
         self._grace_seconds: int = plan["resources"]["grace_seconds"]
         shown = {name: plan[name] for name in ("line", "resolved_parallelism", "warnings")}
-        self._events.write("plan", **shown)
+        self._events.write("plan", **shown, planned_peak_bytes=_planned_peak(plan))
 
     def run_job(self) -> Status:
         """Start the ranks, wait for them, judge."""
@@ -223,6 +224,16 @@ class _Supervisor:
 
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         return tuple(rank_log(self._run.rank(rank, ATTEMPT), TAIL_LINES))
+
+
+def _planned_peak(plan: dict[str, Any]) -> int:
+    """Bytes that the plan says a rank will take of its GPU; 0 where it cannot say.
+
+    On the processor it counts tensors, and what is measured there is the whole process: no figure to set beside it.
+    """
+    if plan["resources"]["gpu_type"] == CPU or not plan.get("peak"):
+        return 0
+    return int(plan["peak"]["total_bytes"])
 
 
 def _launcher_failure(error: Exception) -> Failure:

@@ -35,6 +35,7 @@ ATTRIBUTION: dict[str, Attribution] = {
     "user_exit": "customer",
     "early_exit": "customer",
     "artifact_invalid": "platform",
+    "plan_not_kept": "platform",
     "storage_error": "platform",
     "preempted": "platform",
     "launcher_lost": "platform",

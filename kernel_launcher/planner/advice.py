@@ -66,15 +66,16 @@ def _lighter(method: Method) -> str:
 
 
 def _host(method: Method, hardware: Hardware, model: ModelFacts) -> Iterator[str]:
-    ranks, host = method.data_parallel_size or 1, hardware.host_memory_bytes
-    if model.param_count is None or host is None or hardware.is_cpu:
+    """Of several ranks the first reads the weights for all; one alone reads them straight to its GPU."""
+    host = hardware.host_memory_bytes
+    if model.param_count is None or host is None or hardware.is_cpu or method.data_parallel_size == 1:
         return
     each = _LOADED_BYTES["bf16" if method.lora_rank and method.precision == "bf16_mixed" else method.precision]
-    loaded = ranks * each * model.param_count * (2 if method.type == "dpo" and not method.lora_rank else 1)
+    loaded = each * model.param_count
     if loaded > _HOST_SHARE * host:
         yield (
-            f"{ranks} ranks load {gb(loaded)} into host memory, more than {_HOST_SHARE:.0%} of its {gb(host)}; "
-            "fewer GPUs or a machine with more memory."
+            f"rank 0 reads {gb(loaded)} into host memory, more than {_HOST_SHARE:.0%} of its {gb(host)}; "
+            "use a machine with more memory."
         ).replace("%", " %")
 
 

@@ -103,8 +103,8 @@ def traffic(workload: Workload, shape: ModelShape | Unknown) -> float:
         return 2 * ring * u.gradients
     layers, outside = shape.layers * u.layer_gathered, u.outside_gathered(shape.root_params)
     gathers = (2 if w.zero_stage == 3 else 1) * layers + outside
-    if w.method == "dpo" and w.zero_stage == 3:
-        gathers += u.reference_gathered if w.lora is None else layers
+    if w.method == "dpo":
+        gathers += layers + outside if w.lora is None else layers if w.zero_stage == 3 else 0
     reduces = u.trained * u.formats.reduced * (w.accumulation_steps if w.sync_each_batch else 1)
     return ring * (w.accumulation_steps * gathers + reduces)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.planner.alternatives import alternatives
 from kernel_launcher.planner.levers import levers
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from kernel_launcher.planner.alternatives import Alternative
     from kernel_launcher.planner.levers import Lever
     from kernel_launcher.planner.peak import Peak
+    from kernel_launcher.planner.workload import Optimizer
 
 _LEAST_GAIN = 0.05 * GIB
-_OPTIMIZERS: dict[str, Literal["fused", "foreach"]] = {"adamw_torch_fused": "fused", "adamw_torch": "foreach"}
+_OPTIMIZERS: dict[str, Optimizer] = {"adamw_torch_fused": "fused", "adamw_torch": "foreach"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,14 @@ def in_words(verdict: Verdict) -> str:
     return str(verdict)
 
 
+def optimizer_kind(method: Method) -> Optimizer | Unknown:
+    """Which AdamW a job gets: where all there is of the weights is bf16, the one that rounds by chance."""
+    kind = _OPTIMIZERS.get(method.optim)
+    if kind is None:
+        return Unknown(f"the memory model is for AdamW, not for {method.optim}")
+    return "stochastic" if method.precision == "bf16" and not method.lora_rank else kind
+
+
 def workload_of(method: Method, ranks: int, *, on_cpu: bool, four_bit: bool) -> Workload | Unknown:
     """What a rank's memory depends on, of decided hyperparameters.
 
@@ -102,8 +111,9 @@ def workload_of(method: Method, ranks: int, *, on_cpu: bool, four_bit: bool) -> 
         on_cpu: Whether they run on the processor.
         four_bit: Whether the frozen base is packed.
     """
-    if method.optim not in _OPTIMIZERS:
-        return Unknown(f"the memory model is for AdamW, not for {method.optim}")
+    optimizer = optimizer_kind(method)
+    if isinstance(optimizer, Unknown):
+        return optimizer
     lora = None
     if method.lora_rank:
         lora = Lora(
@@ -122,11 +132,11 @@ def workload_of(method: Method, ranks: int, *, on_cpu: bool, four_bit: bool) -> 
         recompute=method.gradient_checkpointing,
         method="dpo" if dpo else "sft_text",
         lora=lora,
-        optimizer=_OPTIMIZERS[method.optim],
-        loss="liger" if method.use_liger else "fused",
+        optimizer=optimizer,
         # Where packed rows meet is said by a mask.
         mask="always" if method.packing else "padded",
         accumulation_steps=method.gradient_accumulation_steps or 1,
+        sync_each_batch=True,
         cpu_offload=method.cpu_offload,
         device="cpu" if on_cpu else "cuda",
     )

@@ -62,11 +62,10 @@ def peak(workload: Workload, shape: ModelShape | Unknown) -> Peak | Unknown:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Host memory of one rank, in bytes.
+    """Host memory of rank 0, in bytes.
 
     Attributes:
-        loading: The whole model, which a rank reads before it keeps its part (derived); a rank that keeps all of it
-            reads straight to its GPU.
+        loading: The whole model, which it reads for all ranks; one rank alone reads straight to its GPU.
         offloaded: Weights, gradients and moments that stay in host memory.
     """
 
@@ -75,10 +74,10 @@ class HostMemory:
 
 
 def host_memory(workload: Workload, shape: ModelShape) -> HostMemory:
-    """What one rank takes of its host beside the process itself."""
+    """What rank 0 takes of its host beside the process itself; the others, what stays there."""
     units = Units(workload, shape)
-    whole = shape.params * workload.base.stored + units.reference
+    whole = float(shape.params * workload.base.stored)
     offloaded = units.weights + units.gradients + units.optimizer
     return HostMemory(
-        loading=whole if workload.sharded else 0.0, offloaded=offloaded if workload.cpu_offload else 0.0
+        loading=whole if workload.world_size > 1 else 0.0, offloaded=offloaded if workload.cpu_offload else 0.0
     )

@@ -36,7 +36,7 @@ class States:
     Attributes:
         total: Everything, with the reference.
         weights: Of that, the weights as a forward pass needs them.
-        reference: Of that, a DPO reference: one unit, gathered whole on every GPU in its forward pass.
+        reference: Of that, a DPO reference.
         checkpoint: What a checkpoint holds.
     """
 

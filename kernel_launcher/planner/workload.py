@@ -8,6 +8,11 @@ from typing import Literal
 from kernel_launcher.planner.memory.arithmetic import BF16, FP32, Adapter, Arithmetic
 
 Stage = Literal[0, 2, 3]
+Optimizer = Literal["fused", "foreach", "stochastic"]
+# The optimizer that rounds bf16 weights by chance takes them chunk by chunk: so many elements at most, by device, and
+# so many bytes for each (four in fp32, a place, and two of its hash).
+STOCHASTIC_CHUNK = {"cpu": 1 << 18, "cuda": 1 << 21}
+STOCHASTIC_BYTES = 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +38,13 @@ class Workload:
         recompute: Activation checkpointing of each layer, non-reentrant.
         method: ``sft_text`` or ``dpo``.
         lora: The adapter; None trains all weights.
-        optimizer: Which AdamW: transformers takes the fused one.
-        loss: TRL's fused head (1.16: always), full logits, or Liger's fused loss.
+        optimizer: Which AdamW: transformers takes the fused one, and for weights in bf16 alone there is ours.
+        loss: TRL's fused head (1.16: always, with Liger's kernels, too), or full logits.
         mask: Whether attention gets a mask: it does where the rows of a micro-batch differ in length and are padded,
             and always where rows share a sequence.
         accumulation_steps: Micro-batches a step.
-        sync_each_batch: Whether FSDP2 reduces the gradients of each micro-batch. accelerate does not unless told to,
-            and keeps whole gradients in between.
+        sync_each_batch: Whether FSDP2 reduces the gradients of each micro-batch, as our runs do. If not, whole
+            gradients are kept in between.
         cpu_offload: Weights, gradients and optimizer states live in host memory (FSDP2).
         units: How FSDP2 wraps what is outside of the layers: as accelerate 1.15 does, or in one root unit.
         device: Whose kernels run.
@@ -54,8 +59,8 @@ class Workload:
     recompute: bool = True
     method: Literal["sft_text", "dpo"] = "sft_text"
     lora: Lora | None = None
-    optimizer: Literal["fused", "foreach"] = "fused"
-    loss: Literal["fused", "logits", "liger"] = "fused"
+    optimizer: Optimizer = "fused"
+    loss: Literal["fused", "logits"] = "fused"
     mask: Literal["padded", "always", "never"] = "padded"
     accumulation_steps: int = 1
     sync_each_batch: bool = False

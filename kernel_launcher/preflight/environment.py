@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+# Known of each environment, and needed by a job that asks for it.
+OPTIONAL = ("liger-kernel", "unsloth")
 _INSTALL = 'pip install "veri-jupyter[train]"'
 _ASK = f"""
 import json
 from importlib.metadata import PackageNotFoundError, version
 found = {{}}
-for name in {("veri-jupyter", *NEEDED)!r}:
+for name in {("veri-jupyter", *NEEDED, *OPTIONAL)!r}:
     try:
         found[name] = version(name)
     except PackageNotFoundError:
@@ -35,7 +37,7 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
     """What is missing in the environment that trains: the kernel's own, or that of another interpreter."""
     key = "resources.python"
     if python is None:
-        missing = [name for name, known in versions(None).items() if known is None]
+        missing = [name for name in NEEDED if versions(None)[name] is None]
         if missing:
             reason = f"the environment that trains lacks {', '.join(missing)}."
             yield Fault(
@@ -50,7 +52,7 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
     if isinstance(answer, str):
         yield Fault(key, given, f"does not run: {redact(answer)}.", "Name a Python interpreter.", "config_error")
         return
-    missing = [name for name, known in answer.items() if known is None]
+    missing = [name for name, known in answer.items() if known is None and name not in OPTIONAL]
     if missing:
         reason = f"that environment lacks {', '.join(missing)}."
         yield Fault(key, given, reason, f'{python} -m pip install "veri-jupyter[train]"', "dependency_error")
@@ -63,7 +65,7 @@ def environment_faults(python: str | None) -> Iterator[Fault]:
 def versions(python: str | None) -> dict[str, str | None]:
     """The packages that train, None for one that is missing; empty where the interpreter does not tell."""
     if python is None:
-        return {name: _version(name) for name in NEEDED}
+        return {name: _version(name) for name in (*NEEDED, *OPTIONAL)}
     answer = _ask(python)
     return {} if isinstance(answer, str) else answer
 

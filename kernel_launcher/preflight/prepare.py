@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.errors import Fault, InvalidRequest
+from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.planner import Plan, make_plan
 from kernel_launcher.preflight.dataset import DataRef, check_dataset
 from kernel_launcher.preflight.environment import environment_faults
+from kernel_launcher.preflight.kernels import kernel_faults
 from kernel_launcher.preflight.lengths import length_faults
 from kernel_launcher.preflight.model import check_model, model_stamp, template_faults
 from kernel_launcher.preflight.resources import check_resources
@@ -20,13 +21,8 @@ from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
     from kernel_launcher.data.snapshot import Snapshot
-    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.protocol.paths import RunDir
     from kernel_launcher.spec import JobSpec
-
-
-_STAGES: tuple[Stage, ...] = (0, 2, 3)
-_RUNNABLE: tuple[Stage, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +99,7 @@ def prepare(
     model, model_faults = check_model(spec, to_run=to_run, ask_hub=ask_hub)
     hardware, resource_faults = check_resources(spec, to_run=to_run)
     faults = [*(run_refusals(spec) if to_run else ()), *model_faults, *resource_faults, *template_faults(spec)]
+    faults += kernel_faults(spec, on_cpu=hardware.is_cpu, to_run=to_run)
     if to_run:
         faults += environment_faults(spec.resources.python)
     data, snapshot = None, None
@@ -111,15 +108,13 @@ def prepare(
         data, snapshot, data_faults = check_dataset(spec, rows, base_dir or Path.cwd(), to_run=to_run)
         faults += data_faults
     try:
-        plan = make_plan(spec, hardware, model, stages=_RUNNABLE if to_run else _STAGES)
+        plan = make_plan(spec, hardware, model)
     except InvalidRequest as error:
         raise InvalidRequest([*faults, *error.faults]) from None
     if missing:
         plan = replace(
             plan, warnings=(*plan.warnings, f"{redact(spec.dataset.id or '')} is not here, so no row was checked.")
         )
-    if to_run:
-        faults += _decided_faults(plan)
     if to_run and not faults:
         faults += length_faults(spec, plan.method, data, snapshot)
     if faults:
@@ -135,16 +130,3 @@ def _is_missing(data: str | None) -> bool:
         return data is not None and Path(data).is_absolute() and not Path(data).exists()
     except OSError:  # too long a name: that is said when the data is looked at
         return False
-
-
-def _decided_faults(plan: Plan) -> list[Fault]:
-    """What was left open, and was decided in a way that this release cannot run."""
-    if plan.zero_stage_requested != "auto" or plan.method.zero_stage == 0 or plan.method.cpu_offload:
-        return []  # asked for, and refused by name already
-    held, budget = plan.estimate.model_states_bytes or 0, plan.estimate.budget_bytes
-    reason = (
-        f"the plan is zero_stage = {plan.method.zero_stage} (states of {held / 1e9:.1f} GB, a budget of "
-        f"{budget / 1e9:.1f} GB a rank), and sharded training (FSDP2) is not in this release."
-    )
-    fix = "Set lora_rank, say 16, or take a smaller model; zero_stage = 0 runs it all the same, whole on every rank."
-    return [Fault("method.zero_stage", "'auto'", reason, fix, "not_in_release")]

@@ -36,6 +36,9 @@ def check_resources(spec: JobSpec, *, to_run: bool) -> tuple[Hardware, list[Faul
         faults.append(Fault("resources.gpu_type", repr(asked.gpu_type), reason, 'Use gpu_type = "auto" to run here.'))
     elif to_run:
         faults += _count_faults(spec, hardware)
+    if hardware.is_cpu and spec.method.cpu_offload:
+        reason = "it parks what a GPU would hold in host memory, and ranks on the processor hold it there anyway."
+        faults.append(Fault("method.cpu_offload", "True", reason, "Leave it out."))
     return hardware, faults
 
 

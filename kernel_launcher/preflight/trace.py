@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kernel_launcher.planner import Plan
     from kernel_launcher.planner.workload import Workload
     from kernel_launcher.spec import JobSpec
+    from kernel_launcher.spec.fields import Method
 
 MOST_SECONDS = 600
 _LEAVE_OUT = "Leave trace out."
@@ -41,7 +42,7 @@ def trace(spec: JobSpec, plan: Plan) -> Traced:
     workload = plan.outlook.workload
     if isinstance(workload, Unknown):
         raise _refused(f"{workload.reason}; the tracker's step is no other.", _LEAVE_OUT)
-    if reason := _unlike(workload):
+    if reason := _unlike(workload, plan.method):
         raise _refused(reason, _LEAVE_OUT)
     if faults := list(environment_faults(spec.resources.python)):
         raise InvalidRequest(faults)
@@ -50,11 +51,11 @@ def trace(spec: JobSpec, plan: Plan) -> Traced:
     return _cached(cache) or _measured(request, spec.resources.python, cache)
 
 
-def _unlike(workload: Workload) -> str:
+def _unlike(workload: Workload, method: Method) -> str:
     """What the tracker's step does not have of a job; empty if it has everything."""
     if workload.lora is not None and workload.lora.four_bit:
         return "the tracker cannot build weights of 4 bits."
-    if workload.loss == "liger":
+    if method.use_liger:
         return "the tracker cannot run Liger's kernels (use_liger)."
     if workload.cpu_offload:
         return "the tracker does not tell host memory from a GPU's (cpu_offload)."
@@ -84,7 +85,8 @@ def _run(workload: Workload) -> dict[str, Any]:
         "zero_stage": workload.zero_stage,
         "precision": workload.precision,
         "gradient_checkpointing": workload.recompute,
-        "optimizer": workload.optimizer,
+        # The stochastic one holds what the fused one does, and a chunk that is the planner's to add.
+        "optimizer": "foreach" if workload.optimizer == "foreach" else "fused",
         "method": "dpo" if workload.method == "dpo" else "sft",
         "lora": lora and {"rank": lora.rank, "targets": list(lora.targets), "dropout": lora.dropout},
         "loss": "fused" if workload.loss == "fused" else "hf",

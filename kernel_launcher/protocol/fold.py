@@ -30,13 +30,14 @@ DATA_FIELDS = (
 
 @dataclass(slots=True)
 class RankView:
-    """What is known of one rank: its process, phase, step, and memory in bytes."""
+    """What is known of one rank: its process, phase, step, memory in bytes, and what it holds of the model."""
 
     process: dict[str, Any] | None = None
     phase: str = ""
     step: int = 0
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
+    held: dict[str, Any] = field(default_factory=dict)
     last_event_at: str = ""
 
 
@@ -56,6 +57,17 @@ class Download:
 
 
 @dataclass(slots=True)
+class Round:
+    """What the model answered after ``step`` optimizer steps.
+
+    Each sample has ``prompt``, ``text``, ``tokens``, ``finished``, and ``held_out`` where the prompt is of a row.
+    """
+
+    step: int
+    samples: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
 class JobView:
     """The state of a job as its events tell it.
 
@@ -67,6 +79,7 @@ class JobView:
     reason: str = ""
     plan_line: str = ""
     resolved_parallelism: dict[str, Any] = field(default_factory=dict)
+    planned_peak_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
     total_steps: int = 0
     steps: array[int] = field(default_factory=lambda: array("q"))
@@ -74,6 +87,7 @@ class JobView:
     ranks: dict[int, RankView] = field(default_factory=dict)
     download: Download | None = None
     evaluations: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    samples: list[Round] = field(default_factory=list)
     failure: Failure | None = None
     data: dict[str, Any] | None = None
     artifact: dict[str, Any] | None = None
@@ -197,6 +211,7 @@ def _status(job: JobView, event: Event) -> None:
 def _plan(job: JobView, event: Event) -> None:
     job.plan_line = str(event.get("line") or "")
     job.resolved_parallelism = dict(event.get("resolved_parallelism") or {})
+    job.planned_peak_bytes = int(event.get("planned_peak_bytes") or 0)
     job.warnings.extend(event.get("warnings") or [])
 
 
@@ -231,6 +246,10 @@ def _heartbeat(_: JobView, rank: RankView, event: Event) -> None:
     rank.peak_memory_bytes = max(rank.peak_memory_bytes, int(event.get("peak_memory_bytes") or 0))
 
 
+def _held(_: JobView, rank: RankView, event: Event) -> None:
+    rank.held |= {name: event[name] for name in _HELD if name in event}
+
+
 def _step(job: JobView, rank: RankView, event: Event) -> None:
     step = int(event["step"])
     values = {name: nan if value is None else float(value) for name, value in event.get("metrics", {}).items()}
@@ -261,19 +280,28 @@ def _eval(job: JobView, _: RankView, event: Event) -> None:
     job.evaluations.append((int(event.get("step") or 0), dict(event.get("metrics") or {})))
 
 
+def _samples(job: JobView, _: RankView, event: Event) -> None:
+    answers = [dict(answer) for answer in event["samples"] if {"prompt", "text"} <= answer.keys()]
+    if answers:  # a round that was skipped says why, and has none
+        job.samples.append(Round(int(event["step"]), answers))
+
+
 def _artifact(job: JobView, _: RankView, event: Event) -> None:
     job.artifact = {key: event.get(key) for key in ("path", "files", "verified")}
 
 
+_HELD = ("param_bytes", "grad_bytes", "optimizer_bytes", "placements", "dtypes", "weights_hash")
 _OF_JOB = {"status": _status, "plan": _plan, "failure": _failure, "warning": _warning, "control": _control}
 _OF_RANK = {
     "process": _process,
     "phase": _phase,
     "heartbeat": _heartbeat,
+    "held": _held,
     "step": _step,
     "download": _download,
     "data": _data,
     "eval": _eval,
+    "samples": _samples,
     "artifact": _artifact,
     "warning": _warning_of_rank,
 }

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernel_launcher.protocol.failure import Failure
-    from kernel_launcher.protocol.fold import Download, JobView
+    from kernel_launcher.protocol.fold import Download, JobView, Round
     from kernel_launcher.protocol.index import Entry
 
 STEPS_AVERAGED = 5
 TAIL_SHOWN = 12
 QUIET_SECONDS = 30  # ranks report every few seconds; a slow step on a processor takes a few more
 MOST_RANKS_LISTED = 8
+SAMPLE_CHARACTERS = 60
 
 GLYPHS = {
     Status.QUEUED: "○",
@@ -69,11 +70,13 @@ class Summary:
         loss: Mean loss of the last five steps, likewise.
         tokens_per_second: Over all ranks.
         peak_memory_bytes: Of each rank that has reported, by rank.
+        planned_peak_bytes: What the plan says of each; 0 where it does not, or of something else than is measured.
         elapsed_seconds: From the cell to the end, or to this look.
         seconds_left: To the last step; None while it cannot be told.
         quiet_seconds: Since the last event of a job that has not ended.
         download: A file on its way from the hub.
         warnings: What the plan and the ranks warned of.
+        sample: What the model answered last, in a line.
         failure: Why it failed.
         as_of: When this was looked at, in the reader's time zone.
     """
@@ -91,11 +94,13 @@ class Summary:
     loss: float | None
     tokens_per_second: float | None
     peak_memory_bytes: tuple[int, ...]
+    planned_peak_bytes: int
     elapsed_seconds: float
     seconds_left: float | None
     quiet_seconds: float
     download: Download | None
     warnings: tuple[str, ...]
+    sample: str | None
     failure: Failure | None
     as_of: datetime
 
@@ -121,11 +126,13 @@ class Summary:
             peak_memory_bytes=tuple(
                 rank.peak_memory_bytes for _, rank in sorted(view.ranks.items()) if rank.peak_memory_bytes
             ),
+            planned_peak_bytes=view.planned_peak_bytes,
             elapsed_seconds=_seconds(entry.created_at, view.completed_at, now),
             seconds_left=view.seconds_left,
             quiet_seconds=0.0 if over else _seconds(view.last_event_at, "", now),
             download=None if over else view.download,
             warnings=tuple(dict.fromkeys(view.warnings)),
+            sample=_sample(view.samples[-1]) if view.samples else None,
             failure=view.failure,
             as_of=now,
         )
@@ -177,7 +184,8 @@ class Summary:
         if self.tokens_per_second is not None:
             found.append(("tokens/s", f"{self.tokens_per_second:,.0f}"))
         if self.peak_memory_bytes:
-            found.append(("peak memory", memory(self.peak_memory_bytes)))
+            planned = f" (planned: {size(self.planned_peak_bytes)})" if self.planned_peak_bytes else ""
+            found.append(("peak memory", memory(self.peak_memory_bytes) + planned))
         if not self.status.is_terminal:
             found.append(("elapsed", duration(self.elapsed_seconds)))
         return found
@@ -186,6 +194,8 @@ class Summary:
     def remarks(self) -> list[str]:
         """What a person should know besides, a line each."""
         found = [f"warning: {warning}" for warning in self.warnings]
+        if self.sample:
+            found.append(self.sample)
         if self.quiet_seconds > QUIET_SECONDS:
             found.append(f"no news for {duration(self.quiet_seconds)}")
         if self.failure:
@@ -259,6 +269,24 @@ def memory(ranks: Sequence[int]) -> str:
     if len(ranks) > MOST_RANKS_LISTED:
         return f"{size(min(ranks))} to {size(max(ranks))} on {len(ranks)} ranks, median {size(median(ranks))}"
     return ", ".join(size(rank) for rank in ranks)
+
+
+def after(step: int) -> str:
+    """When the model answered, as a heading: ``base`` before the first step."""
+    return f"step {step}" if step else "base"
+
+
+def brief(text: str, most: int = SAMPLE_CHARACTERS) -> str:
+    """A text in one line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _sample(answered: Round) -> str:
+    first = answered.samples[0]
+    return (
+        f"sample, {after(answered.step)}: {brief(str(first['prompt']))} → {brief(str(first['text'])) or '(nothing)'}"
+    )
 
 
 def _mean(values: array[float]) -> float:

@@ -53,14 +53,9 @@ DpoLoss = Literal[
 ]  # fmt: skip
 JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
-_SHARDING = NotYet(
-    "sharded training (FSDP2)", 'Use zero_stage = 0 or "auto"; lora_rank lowers the memory most.', planned=True
-)
-DPO = NotYet("DPO", 'Use method = "sft_text".', planned=True)
 _CHECKPOINTS = NotYet("saving checkpoints during the run", "Leave it out: the final model is saved at the end.")
 _EVALUATION = NotYet("evaluation during the run", "Leave it out, and compare with Job.generate() at the end.")
 _HUB = NotYet("publishing to the hub", "Leave it out, and upload the final folder yourself.")
-_SAMPLES = NotYet("samples during the run", "Leave it out, and use Job.generate() at the end.")
 _WATCH = NotYet("a stall watch with your own limits", "Leave it out.")
 _LAYOUT = NotYet("a parallel layout other than data parallel", "Leave it at 1.")
 
@@ -138,10 +133,10 @@ class Method(Section):
         "bf16", description="Number format of weights and compute"
     )
     gradient_checkpointing: bool = Field(default=True, description="Recompute activations in the backward pass")
-    zero_stage: Annotated[Literal["auto", 0, 2, 3], BeforeValidator(_no_lookalike), _SHARDING] = Field(
+    zero_stage: Annotated[Literal["auto", 0, 2, 3], BeforeValidator(_no_lookalike)] = Field(
         "auto", description="What is sharded over the GPUs"
     )
-    cpu_offload: Annotated[bool, _SHARDING] = Field(default=False, description="Park sharded states in host memory")
+    cpu_offload: bool = Field(default=False, description="Park sharded states in host memory")
     tensor_parallel_size: Annotated[Count, _LAYOUT] = Field(1, description="Always 1")
     context_parallel_size: Annotated[Count, _LAYOUT] = Field(1, description="Always 1")
     pipeline_parallel_size: Annotated[Count, _LAYOUT] = Field(1, description="Always 1")
@@ -168,12 +163,8 @@ class Method(Section):
     load_in_4bit: Annotated[bool, NotYet("4-bit bases (QLoRA)", "Use lora_rank with a bf16 base.", planned=True)] = (
         Field(default=False, description="Quantise the frozen base")
     )
-    use_liger: Annotated[bool, NotYet("Liger kernels", "Leave it off.", planned=True)] = Field(
-        default=False, description="Fused kernels"
-    )
-    use_unsloth: Annotated[bool, NotYet("Unsloth", "Leave it off.")] = Field(
-        default=False, description="Patched kernels"
-    )
+    use_liger: bool = Field(default=False, description="Liger's fused kernels; on one GPU, needs the liger extra")
+    use_unsloth: bool = Field(default=False, description="Unsloth's patched kernels; its releases exclude ours")
     plan_policy: Literal["peak", "page"] = Field(
         "peak", description="Whether the predicted peak corrects the rule for zero_stage; page is the bare rule"
     )
@@ -195,8 +186,12 @@ class Method(Section):
     greater_is_better: Annotated[bool | None, _EVALUATION] = Field(None, description="Direction of that metric")
     early_stopping_patience: Annotated[Natural | None, _EVALUATION] = Field(None, description="Evaluations to wait")
     early_stopping_threshold: Annotated[NonNegative, _EVALUATION] = Field(0.0, description="Least improvement")
-    sample_prompts: Annotated[Texts, _SAMPLES] = Field((), description="Prompts answered during the run")
-    sample_every: Annotated[Natural | None, _SAMPLES] = Field(None, description="Steps between samples")
+    sample_prompts: Annotated[Texts, Field(max_length=8)] = Field(
+        (), description="Prompts answered during the run; unset are those of the three rows that it trains on last"
+    )
+    sample_every: Natural | None = Field(
+        None, description="Steps between these answers; unset is a quarter of the run, 0 gives none at all"
+    )
     chat_template: Text | None = Field(
         None, description="Name or file of the chat template; unset is the model's own"
     )

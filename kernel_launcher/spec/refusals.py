@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernel_launcher.errors import Fault
 from kernel_launcher.secrets import redact, shown
-from kernel_launcher.spec.fields import DPO, NotYet
+from kernel_launcher.spec.fields import NotYet
 from kernel_launcher.spec.findings import ACCEPTABLE, FATAL
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MULTI_GPU = (
 )  # fmt: skip
 # Settings of one method, and what the other calls the same.
 _OF_SFT = {"max_seq_length": "max_length", "packing": "", "loss_on": ""}
-OF_DPO = {"max_length": "max_seq_length", "beta": "", "loss_type": "", "max_prompt_length": ""}
+_OF_DPO = {"max_length": "max_seq_length", "beta": "", "loss_type": "", "max_prompt_length": ""}
 
 
 def refusals(spec: JobSpec) -> list[Fault]:
@@ -39,10 +39,7 @@ def refusals(spec: JobSpec) -> list[Fault]:
 
 def run_refusals(spec: JobSpec) -> list[Fault]:
     """What can be planned, and this release cannot run."""
-    faults = list(_not_built(spec, planned=True))
-    if spec.method.type == "dpo":
-        faults.insert(0, not_in_release("method.type", "dpo", DPO))
-    return faults
+    return list(_not_built(spec, planned=True))
 
 
 def not_in_release(key: str, value: object, mark: NotYet) -> Fault:
@@ -102,7 +99,7 @@ def _own_settings(spec: JobSpec) -> Iterator[Fault]:
                 key, reason = f"method.{name}", f"{method.type} has a layout of its own."
                 yield Fault(key, shown(key, value), reason, "Leave it out: it is for sft_text and dpo.")
         return
-    others, own = (OF_DPO, "dpo") if method.type == "sft_text" else (_OF_SFT, "sft_text")
+    others, own = (_OF_DPO, "dpo") if method.type == "sft_text" else (_OF_SFT, "sft_text")
     for name, here in others.items():
         value = getattr(method, name)
         if value != type(method).model_fields[name].default:

@@ -54,15 +54,15 @@ def decoder(model: Any, run: Run) -> Any:
 
 def prepare(model: Any, run: Run, mesh: DeviceMesh) -> None:
     """Make the trained model what a rank holds."""
-    _prepare(model, run, mesh, whole=False)
+    _prepare(model, run, mesh, trained=True)
 
 
 def prepare_reference(model: Any, run: Run, mesh: DeviceMesh) -> None:
-    """Make DPO's reference model what a rank holds: TRL shards it as one unit."""
-    _prepare(model, replace(run, gradient_checkpointing=False), mesh, whole=True)
+    """Make DPO's reference model what a rank holds: without a backward pass, resharded at any stage."""
+    _prepare(model, replace(run, gradient_checkpointing=False), mesh, trained=False)
 
 
-def _prepare(model: Any, run: Run, mesh: DeviceMesh, *, whole: bool) -> None:
+def _prepare(model: Any, run: Run, mesh: DeviceMesh, *, trained: bool) -> None:
     _materialize(model)
     model.train()
     base = model.get_base_model() if run.lora else model
@@ -71,7 +71,7 @@ def _prepare(model: Any, run: Run, mesh: DeviceMesh, *, whole: bool) -> None:
         if run.lora:
             model.enable_input_require_grads()
     if run.zero_stage:
-        _shard(model, base, run, mesh, whole=whole)
+        _shard(model, base, run, mesh, trained=trained)
 
 
 def _adapted(model: Any, lora: dict[str, Any]) -> Any:
@@ -95,7 +95,7 @@ def _materialize(model: nn.Module) -> None:
             setattr(module, name, made.setdefault(buffer, torch.empty(buffer.shape, dtype=buffer.dtype)))
 
 
-def _shard(model: Any, base: Any, run: Run, mesh: DeviceMesh, *, whole: bool) -> None:
+def _shard(model: Any, base: Any, run: Run, mesh: DeviceMesh, *, trained: bool) -> None:
     """Shard with FSDP2: each decoder layer a unit, and the rest as one root unit or as accelerate groups it.
 
     Args:
@@ -103,19 +103,16 @@ def _shard(model: Any, base: Any, run: Run, mesh: DeviceMesh, *, whole: bool) ->
         base: The same, or what is inside of an adapter's wrapper.
         run: How it is trained.
         mesh: The ranks.
-        whole: One unit.
+        trained: Whether there is a backward pass.
     """
     mixed = run.precision == "bf16_mixed"
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if mixed else MixedPrecisionPolicy()
-    reshard = run.zero_stage == 3
+    reshard = run.zero_stage == 3 or not trained
     common: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
-    if whole:
-        fully_shard(model, reshard_after_forward=reshard, **common)
-        return
     text = base.get_decoder()
     for layer in text.layers:
         fully_shard(layer, reshard_after_forward=reshard, **common)
-    if run.units == "accelerate":
+    if run.units == "accelerate" and trained:
         # fsdp2_prepare_model of accelerate 1.15.
         embedding, head = base.get_input_embeddings(), base.get_output_embeddings()
         if embedding.weight is head.weight:
@@ -124,7 +121,7 @@ def _shard(model: Any, base: Any, run: Run, mesh: DeviceMesh, *, whole: bool) ->
             fully_shard(embedding, reshard_after_forward=reshard, **common)
             tail = [text.norm, head]
         fully_shard(tail, reshard_after_forward=False, **common)
-    fully_shard(model, **common)
+    fully_shard(model, reshard_after_forward=not trained, **common)
 
 
 @contextlib.contextmanager

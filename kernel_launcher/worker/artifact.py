@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import torch
+from peft import get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from kernel_launcher.facts.model import BrokenModelError, safetensors_shapes, weight_files
 from kernel_launcher.worker.base import can_write
 from kernel_launcher.worker.errors import ArtifactInvalid
+from kernel_launcher.worker.precision import Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from pathlib import Path
+
+    import torch
 
     from kernel_launcher.protocol.paths import RunDir
     from kernel_launcher.spec.fields import Method
 
-# float32 weights of bf16_mixed are the optimizer's precision, not the model's: the artifact is what others load.
-_SAVED_DTYPES = {"bf16": torch.bfloat16, "bf16_mixed": torch.bfloat16, "fp32": torch.float32}
+Shapes = dict[str, tuple[int, ...]]
+
 _ADAPTER = "adapter_model.safetensors"
 _SAMPLED_TENSORS = 16
 
@@ -62,20 +66,19 @@ def save_final(
     """
     scratch = run.final_scratch
     shutil.rmtree(scratch, ignore_errors=True)
+    dtype = Precision.of(method).saved
     try:
         if method.lora_rank:
-            dtype = torch.float32
-            expected = _numbers(p for p in model.parameters() if p.requires_grad)
+            expected = _shapes(get_peft_model_state_dict(model, save_embedding_layers=False))
             # "auto" would ask the hub whether the embeddings were resized; they never are.
             model.save_pretrained(scratch, save_embedding_layers=False)
             (scratch / "README.md").unlink()  # an empty form, but for this machine's path to the base
             if method.chat_template is not None and generation_config is not None:
                 generation_config.save_pretrained(scratch)  # the base's own does not stop at this template's end
         else:
-            dtype = _SAVED_DTYPES[method.precision]
             model.to(dtype)
             model.config, model.generation_config = config, generation_config
-            expected = _numbers(model.state_dict().values())
+            expected = shapes_on_disk(model)
             model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         verify(scratch, expected, dtype, trust_remote_code=trust_remote_code)
@@ -89,12 +92,19 @@ def save_final(
     return {"path": str(run.final), "files": files, "verified": True}
 
 
-def verify(folder: Path, expected: int, dtype: torch.dtype, *, trust_remote_code: bool = False) -> None:
+def shapes_on_disk(model: Any) -> Shapes:
+    """The weights of a full model as its files name them: tied ones once, experts apart that the model has joined."""
+    weights = remove_tied_weights_from_state_dict(model.state_dict(), model)
+    without_memory = {name: tensor.to("meta") for name, tensor in weights.items()}
+    return _shapes(revert_weight_conversion(model, without_memory))
+
+
+def verify(folder: Path, expected: Shapes, dtype: torch.dtype, *, trust_remote_code: bool = False) -> None:
     """Read a saved model back: every header, a sample of its tensors, its configuration and its tokenizer.
 
     Args:
         folder: The model, whole or an adapter.
-        expected: Numbers that its weight files hold together, tied weights once.
+        expected: The weights that its files must hold, and no others.
         dtype: Their format.
         trust_remote_code: Whether code in the folder may run.
 
@@ -104,8 +114,9 @@ def verify(folder: Path, expected: int, dtype: torch.dtype, *, trust_remote_code
     adapter = folder / _ADAPTER
     try:
         files = [adapter] if adapter.exists() else weight_files(folder)
-        found = sum(math.prod(shape) for file in files for shape in safetensors_shapes(file).values())
-        _check(found == expected, f"{found:,} numbers found, {expected:,} expected")
+        _check_shapes(
+            expected, {name: tuple(shape) for file in files for name, shape in safetensors_shapes(file).items()}
+        )
         for file in files:
             _check_tensors(file, dtype)
         if not adapter.exists():
@@ -116,9 +127,16 @@ def verify(folder: Path, expected: int, dtype: torch.dtype, *, trust_remote_code
         raise ArtifactInvalid(f"the saved model cannot be trusted: {error}", f"It is kept in {folder}.") from error
 
 
-def _numbers(tensors: Iterable[torch.Tensor]) -> int:
-    """How many numbers tensors hold, those that share their memory once."""
-    return sum({tensor.data_ptr(): tensor.numel() for tensor in tensors}.values())
+def _shapes(weights: Mapping[str, torch.Tensor]) -> Shapes:
+    return {name: tuple(tensor.shape) for name, tensor in weights.items()}
+
+
+def _check_shapes(expected: Shapes, found: Shapes) -> None:
+    for name, shape in expected.items():
+        _check(name in found, f"{name} is missing")
+        _check(found[name] == shape, f"{name} is {found[name]}, not {shape}")
+    for name in found:
+        _check(name in expected, f"{name} does not belong there")
 
 
 def _check_tensors(file: Path, dtype: torch.dtype) -> None:

@@ -49,7 +49,10 @@ class Rank:
         """Set what the libraries read from the environment; before any of them is imported."""
         os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # TRL reports each training to the hub otherwise
         os.environ["TQDM_DISABLE"] = "1"  # a bar in a log is a line of a thousand columns
-        if self.world_size == 1:
+        if self.world_size > 1:
+            # Read where Unsloth is imported, by whatever code: its reentrant checkpointing breaks DDP otherwise.
+            os.environ.setdefault("UNSLOTH_USE_NEW_MODEL", "1")
+        else:
             # Otherwise accelerate opens a process group of one, and the Trainer splits batches over all visible GPUs.
             for name in _LAUNCH_VARIABLES:
                 os.environ.pop(name, None)

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from kernel_launcher.spec.fields import Method
     from kernel_launcher.worker.assignment import Assignment
     from kernel_launcher.worker.reporter import Reporter
 
 _PATH_STARTS = ("/", ".", "~")
-_WEIGHT_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "float32", "fp32": "float32"}
-_FROZEN_DTYPES = {"bf16": "bfloat16", "bf16_mixed": "bfloat16", "fp32": "float32"}
 _NAMED_WEIGHTS = 5
 # Tokens that models without a pad token keep for such a use; never one that ends a turn.
 _PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
@@ -69,19 +66,6 @@ class Base:
         return cls(name, revision, folder, asked.trust_remote_code)
 
 
-def weight_dtype(method: Method) -> torch.dtype:
-    """The format of the weights that are loaded.
-
-    With an adapter these are the frozen ones: PEFT adds its own in float32, and casts its inputs to it and its output
-    back, so that the residual stream stays in the base's format.
-    """
-    import torch
-
-    dtypes = _FROZEN_DTYPES if method.lora_rank else _WEIGHT_DTYPES
-    dtype: torch.dtype = getattr(torch, dtypes[method.precision])
-    return dtype
-
-
 def load_tokenizer(base: Base, chat_template: str | None = None) -> Any:
     """The model's tokenizer, just as it is but for the chat template where another one is asked for.
 
@@ -113,8 +97,8 @@ def can_write(tokenizer: Any) -> bool:
     return bool(tokenizer("a", add_special_tokens=False)["input_ids"])
 
 
-def load_model(base: Base, method: Method, device: torch.device) -> Any:
-    """The model on its device; on a GPU its weights go there without a copy in host memory.
+def load_model(base: Base, dtype: torch.dtype, device: torch.device) -> Any:
+    """The model on its device; on a GPU its weights go there without a copy in host memory, on ``meta`` it has none.
 
     Raises:
         ModelLoadError: Also when the files lack weights that the model needs, or hold them in other shapes.
@@ -125,7 +109,7 @@ def load_model(base: Base, method: Method, device: torch.device) -> Any:
         base,
         lambda: AutoModelForCausalLM.from_pretrained(
             base.folder,
-            dtype=weight_dtype(method),
+            dtype=dtype,
             device_map=None if device.type == "cpu" else {"": device},
             trust_remote_code=base.trust_remote_code,
             output_loading_info=True,

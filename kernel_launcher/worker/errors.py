@@ -50,3 +50,9 @@ class ArtifactInvalid(RankError):
     """The saved model, read back, is not what was trained."""
 
     kind = "artifact_invalid"
+
+
+class PlanNotKept(RankError):
+    """What the ranks hold is not what the plan says."""
+
+    kind = "plan_not_kept"

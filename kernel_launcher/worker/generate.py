@@ -25,7 +25,8 @@ from kernel_launcher.worker.collector import collector_paused
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-Prompt = str | list[dict[str, str]]
+    from kernel_launcher.worker.answering import Prompt
+
 _ROWS_AT_A_TIME = 8
 _SEED = 0
 _PR_SET_PDEATHSIG = 1
@@ -65,6 +66,8 @@ def answer(request: Request) -> list[str]:
     import torch
     from transformers import AutoTokenizer, GenerationConfig, set_seed
 
+    from kernel_launcher.worker.answering import rendered, stop_tokens
+
     name, revision = _which(request)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loading = {"revision": revision, "trust_remote_code": request.trust_remote_code}
@@ -78,13 +81,14 @@ def answer(request: Request) -> list[str]:
     if (Path(name) / "generation_config.json").exists():  # an adapter's own, which its loader does not read
         model.generation_config = GenerationConfig.from_pretrained(name)
     set_seed(_SEED)
-    texts = [_text(prompt, tokenizer) for prompt in request.prompts]
+    texts = [rendered(prompt, tokenizer) for prompt in request.prompts]
+    ends = {"eos_token_id": stop_tokens(model, tokenizer), "pad_token_id": tokenizer.pad_token_id}
     answers: list[str] = []
     for batch in _batches(texts):
         # A chat template writes the special tokens itself.
         inputs = tokenizer(batch, padding=True, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)
         with torch.inference_mode():
-            tokens = model.generate(**inputs.to(device), **_sampling(request), pad_token_id=tokenizer.pad_token_id)
+            tokens = model.generate(**inputs.to(device), **_sampling(request), **ends)
         new = tokens[:, inputs["input_ids"].shape[1] :]
         answers += [text.strip() for text in tokenizer.batch_decode(new, skip_special_tokens=True)]
     return answers
@@ -102,26 +106,17 @@ def _which(request: Request) -> tuple[str, str | None]:
     return adapter["base_model_name_or_path"], adapter.get("revision")
 
 
-def _text(prompt: Prompt, tokenizer: Any) -> str:
-    if not tokenizer.chat_template:
-        if isinstance(prompt, str):
-            return prompt
-        raise VeriError("generate_failed", "the model has no chat template: give each prompt as plain text.")
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-
-
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(texts), _ROWS_AT_A_TIME):
         yield list(texts[start : start + _ROWS_AT_A_TIME])
 
 
 def _sampling(request: Request) -> Mapping[str, Any]:
+    from kernel_launcher.worker.answering import greedy
+
     if request.temperature > 0:
         return {"max_new_tokens": request.max_new_tokens, "do_sample": True, "temperature": request.temperature}
-    # What a model's own generation config says about sampling has no meaning without it, and draws a warning each.
-    neutral = {"temperature": None, "top_p": None, "top_k": None}
-    return {"max_new_tokens": request.max_new_tokens, "do_sample": False, **neutral}
+    return greedy(request.max_new_tokens)
 
 
 def end_with_caller() -> None:

@@ -52,8 +52,10 @@ def join(plan: Plan, rank: Rank, device: torch.device) -> None:
     """
     if rank.world_size > 1:
         on_gpu = device.type == "cuda"
+        # With cpu_offload the norm of gradients that lie in host memory is summed there.
+        on_gpus = "cuda:nccl,cpu:gloo" if plan.method.cpu_offload else "nccl"
         dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
+            on_gpus if on_gpu else "gloo",
             timeout=timedelta(seconds=timeout_seconds(plan)),
             device_id=device if on_gpu else None,
         )

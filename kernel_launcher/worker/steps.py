@@ -11,9 +11,10 @@ from torch import distributed as dist
 from transformers import TrainerCallback
 
 from kernel_launcher.worker.errors import NonFiniteLoss
+from kernel_launcher.worker.packing import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernel_launcher.worker.reporter import Reporter
 
@@ -31,9 +32,13 @@ class TokenCount:
         self._count: torch.Tensor | None = None
         self._work: dist.Work | None = None
 
-    def begin(self, batches: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """Count the micro-batches of the step that begins."""
-        self._count = torch.stack([batch["attention_mask"].sum() for batch in batches]).sum()
+    def begin(self, batches: Sequence[dict[str, torch.Tensor]]) -> None:
+        """Count the micro-batches of the step that begins.
+
+        Those of packed rows have no attention mask, and a count that the model must not see.
+        """
+        counts = [batch.pop(TOKENS) if TOKENS in batch else batch["attention_mask"] for batch in batches]
+        self._count = torch.stack([count.sum() for count in counts]).sum()
         if self._world_size > 1:
             self._work = dist.all_reduce(self._count, async_op=True)
 
@@ -52,10 +57,23 @@ class StepReporter(TrainerCallback):
 
     The Trainer averages the logged loss over all ranks, so each of them sees the same value and stops at the same
     step.
+
+    Args:
+        tokens: Of the step.
+        own_losses: Of this rank, in the step.
+        reporter: Told of each step.
+        more: Asked for further metrics of the step.
     """
 
-    def __init__(self, tokens: TokenCount, own_losses: list[torch.Tensor], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        tokens: TokenCount,
+        own_losses: list[torch.Tensor],
+        reporter: Reporter,
+        more: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         self._tokens = tokens
+        self._more = more
         self._own_losses = own_losses
         self._reporter = reporter
         self._mark = 0.0
@@ -63,6 +81,10 @@ class StepReporter(TrainerCallback):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""
         self._mark = time.perf_counter()
+
+    def off_the_clock(self, seconds: float) -> None:
+        """Leave out time that was not training."""
+        self._mark += seconds
 
     def on_step_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         """Tell the first step from the rest: it compiles, allocates, and shows whether memory is enough."""
@@ -95,6 +117,8 @@ class StepReporter(TrainerCallback):
             "step_seconds": seconds,
             "tokens": self._tokens.total,
             "epoch": logs["epoch"],
+            **{name: value for name, value in logs.items() if name.startswith("rewards/")},
+            **self._more(),
         }
 
     def _report(self, state: Any, metrics: dict[str, float]) -> None:

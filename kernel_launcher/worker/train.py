@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from transformers import PrinterCallback
 
 from kernel_launcher.data.lint import ModelTokens
 from kernel_launcher.worker import group
 from kernel_launcher.worker.adapter import lora_config, name_base
 from kernel_launcher.worker.artifact import save_final
-from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer
+from kernel_launcher.worker.base import Base, choose_pad_token, load_tokenizer
 from kernel_launcher.worker.codec import stop_at_end_of_turn
+from kernel_launcher.worker.dpo import dpo_trainer
+from kernel_launcher.worker.learning import Learning
 from kernel_launcher.worker.memory import gpu_memory
+from kernel_launcher.worker.models import Models
+from kernel_launcher.worker.packing import check_packing
+from kernel_launcher.worker.proof import Proof
 from kernel_launcher.worker.rows import open_rows, prepare_rows, wait_for_rows
-from kernel_launcher.worker.sft import make_trainer
+from kernel_launcher.worker.sampling import Samples, choose_prompts
+from kernel_launcher.worker.sft import sft_trainer
+from kernel_launcher.worker.steps import StepReporter
+from kernel_launcher.worker.unused import look_for_unused
 from kernel_launcher.worker.waiting import wait_for_first_rank
 
 if TYPE_CHECKING:
@@ -25,9 +35,9 @@ if TYPE_CHECKING:
 def train(assignment: Assignment, reporter: Reporter) -> None:
     """Do one rank's part of a job; whatever goes wrong is raised.
 
-    The ranks meet only once each of them holds the model and the rows: until then nothing can time out.
+    The ranks meet only once rank 0 holds the weights and all have the rows: until then nothing can time out.
     """
-    run, rank, plan = assignment.run, assignment.rank, assignment.plan
+    rank, plan = assignment.rank, assignment.plan
     device = group.choose_device(plan, rank)
     if device.type == "cuda":
         reporter.memory = partial(gpu_memory, device)
@@ -35,7 +45,6 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     reporter.enter("load")
     base = Base.find(assignment, reporter)
     tokenizer = load_tokenizer(base, plan.method.chat_template)
-    template = tokenizer.chat_template
 
     # First the rows: where they are refused, no weights have been loaded, and no GPU holds any.
     reporter.enter("tokenize")
@@ -44,40 +53,87 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     wait_for_rows(assignment)
 
     reporter.enter("load")
-    model = load_model(base, plan.method, device)
-    untouched = copy.deepcopy((model.config, model.generation_config))
-    adapter = lora_config(model, plan.method, warn=reporter.warn if rank.is_first else _say_nothing)
-    rows = open_rows(assignment, model.get_input_embeddings().num_embeddings)
+    models = Models.read(base, plan, rank, device)
+    untouched = copy.deepcopy((models.policy.config, models.policy.generation_config))
+    warn = reporter.warn if rank.is_first else _say_nothing
+    adapter = lora_config(models.policy, plan.method, warn)
+    vocabulary = models.policy.get_input_embeddings().num_embeddings
+    rows = open_rows(assignment, vocabulary)
     tokenizer.pad_token = choose_pad_token(tokenizer)
 
     group.join(plan, rank, device)
-    trainer = make_trainer(
-        assignment, model=model, tokenizer=tokenizer, rows=rows, adapter=adapter, reporter=reporter
-    )
+    trainer = _make_trainer(assignment, models, tokenizer=tokenizer, rows=rows, adapter=adapter)
     if adapter is not None:
         name_base(trainer.model, base)
+    models.place(trainer.model, adapter)
+    if plan.world_size > 1 and not plan.method.zero_stage:
+        look_for_unused(trainer, device, warn)
+    if plan.method.packing:
+        check_packing(trainer.model, vocabulary, device)
+    for callback in _callbacks(assignment, trainer, models, reporter):
+        trainer.add_callback(callback)
     trainer.train()
-    group.leave()
 
     reporter.enter("final")
-    if not rank.is_first:
-        wait_for_first_rank(run.final, assignment)
-        return
+    trained = models.take_back(trainer.model, keep=rank.is_first)
+    group.leave()
+    if rank.is_first:
+        template = tokenizer.chat_template if plan.method.chat_template else None
+        reporter.put("artifact", **_save(assignment, base, template, trained, untouched))
+    else:
+        wait_for_first_rank(assignment.run.final, assignment)
+
+
+def _save(
+    assignment: Assignment, base: Base, template: str | None, trained: Any, untouched: tuple[Any, Any]
+) -> dict[str, Any]:
+    """Leave the final model as its base was, but for the weights, and another chat template if there was one."""
     config, generation_config = untouched
     tokenizer = load_tokenizer(base)
-    if plan.method.chat_template is not None:
+    if template is not None:
         tokenizer.chat_template = template
         stop_at_end_of_turn(generation_config, tokenizer)
-    artifact = save_final(
-        run,
-        model=trainer.model,
+    return save_final(
+        assignment.run,
+        model=trained,
         tokenizer=tokenizer,
         config=config,
         generation_config=generation_config,
-        method=plan.method,
+        method=assignment.plan.method,
         trust_remote_code=base.trust_remote_code,
     )
-    reporter.put("artifact", **artifact)
+
+
+def _make_trainer(assignment: Assignment, models: Models, *, tokenizer: Any, rows: Any, adapter: Any) -> Any:
+    """The trainer of one rank, which says nothing of its own."""
+    plan = assignment.plan
+    common: dict[str, Any] = {
+        "output_dir": str(assignment.run.root),
+        "model": models.policy,
+        "train_dataset": rows,
+        "processing_class": tokenizer,
+        "peft_config": adapter,
+    }
+    if plan.method.type == "dpo":
+        trainer: Any = dpo_trainer(plan, reference=models.reference(), **common)
+    else:
+        trainer = sft_trainer(plan, **common)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _callbacks(assignment: Assignment, trainer: Any, models: Models, reporter: Reporter) -> list[Any]:
+    """What looks on, in the order in which it is asked."""
+    method = assignment.plan.method
+    learning = Learning(reporter.warn)
+    steps = StepReporter(trainer.tokens, trainer.own_losses, reporter, lambda: learning.metrics)
+    found = [Proof(assignment.plan, models.precision, reporter), learning, steps]
+    if method.sample_every != 0:
+        tokenizer = trainer.processing_class
+        prompts = choose_prompts(assignment.plan, trainer.train_dataset, tokenizer)
+        if prompts:
+            found.append(Samples(prompts, tokenizer, method.sample_every, reporter, steps.off_the_clock))
+    return found
 
 
 def _say_nothing(_: str) -> None:

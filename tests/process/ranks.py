@@ -10,9 +10,11 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.launcher.environment import job_environment
+from kernel_launcher.planner import Plan
 from kernel_launcher.preflight import prepare
 from kernel_launcher.protocol.failure import RankRecord
 from kernel_launcher.protocol.liveness import is_alive
@@ -20,9 +22,9 @@ from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.spec import read_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+_ROOT = Path(__file__).parents[2]
 _HOLD = """
 import sys, time
 from pathlib import Path
@@ -59,7 +61,8 @@ class Ranks:
 
 def make_run(folder: Path, model: str | Path, data: Path, **settings: Any) -> RunDir:
     """A run folder as the launcher finds it; two rows a rank and step unless ``settings`` say otherwise."""
-    settings = {"dataset_id": str(data), "gpu_type": "CPU", "gpu_count": 1, "max_seq_length": 64} | settings
+    length = "max_length" if settings.get("method") == "dpo" else "max_seq_length"
+    settings = {"dataset_id": str(data), "gpu_type": "CPU", "gpu_count": 1, length: 64} | settings
     prepared = prepare(read_spec(str(model), settings=settings, base_dir=folder), base_dir=folder)
     run = RunDir(folder / "run")
     run.create()
@@ -70,8 +73,7 @@ def make_run(folder: Path, model: str | Path, data: Path, **settings: Any) -> Ru
 @contextmanager
 def started(run: RunDir, environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
     """The ranks of a run; whatever is left of them is killed on the way out."""
-    plan = json.loads(run.plan.read_text())
-    world_size = plan["resources"]["gpu_count"]
+    world_size = _world_size(run)
     launcher = subprocess.Popen([sys.executable, "-c", _HOLD, str(run.root)])
     ranks = Ranks(run, launcher, [])
     try:
@@ -94,6 +96,26 @@ def completed(run: RunDir, environment: Mapping[str, str] | None = None) -> RunD
     return run
 
 
+def in_turn(runs: Sequence[RunDir], seconds: float = 280, module: str = "tests.process.cells") -> None:
+    """Do several jobs of as many ranks, one after the other in the same processes; fails if one fails."""
+    world_size = _world_size(runs[0])
+    port = _free_port()
+    logs_of = [runs[0].root.parent / f"rank_{number}.log" for number in range(world_size)]
+    processes = []
+    for number, path in enumerate(logs_of):
+        command = [sys.executable, "-u", "-m", module, *(str(run.root) for run in runs)]
+        env = _environment(runs[0], number, world_size, port)
+        with path.open("wb") as log:
+            processes.append(subprocess.Popen(command, env=env, cwd=_ROOT, stdout=log, stderr=log))
+    try:
+        codes = [process.wait(seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [0] * world_size == codes, "\n".join(path.read_text()[-3000:] for path in logs_of)
+
+
 def events(run: RunDir, rank: int, kind: str | None = None) -> list[dict[str, Any]]:
     """What a rank has reported, or what it has of one kind."""
     path = run.rank(rank).events
@@ -113,12 +135,24 @@ def logs(run: RunDir) -> str:
     return "\n".join(f"== {path.parent.name}/{path.name}\n{path.read_text()[-3000:]}" for path in files)
 
 
+def _world_size(run: RunDir) -> int:
+    return int(json.loads(run.plan.read_text())["resources"]["gpu_count"])
+
+
 def _start(
     run: RunDir, number: int, world_size: int, port: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     folder = run.rank(number)
     folder.root.mkdir(parents=True)
-    place = {
+    env = _environment(run, number, world_size, port) | dict(environment)
+    with folder.stdout.open("wb") as stdout, folder.stderr.open("wb") as stderr:
+        command = [sys.executable, "-u", "-P", "-m", "kernel_launcher.worker", str(run.root)]
+        return subprocess.Popen(command, env=env, cwd=run.root, stdout=stdout, stderr=stderr)
+
+
+def _environment(run: RunDir, number: int, world_size: int, port: int) -> dict[str, str]:
+    plan = Plan.from_json(json.loads(run.plan.read_text()))
+    return job_environment(plan, len(os.sched_getaffinity(0))) | {
         "RANK": str(number),
         "LOCAL_RANK": str(number),
         "WORLD_SIZE": str(world_size),
@@ -127,13 +161,6 @@ def _start(
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    from kernel_launcher.planner import Plan
-
-    plan = Plan.from_json(json.loads(run.plan.read_text()))
-    env = job_environment(plan, len(os.sched_getaffinity(0))) | place | dict(environment)
-    with folder.stdout.open("wb") as stdout, folder.stderr.open("wb") as stderr:
-        command = [sys.executable, "-u", "-P", "-m", "kernel_launcher.worker", str(run.root)]
-        return subprocess.Popen(command, env=env, cwd=run.root, stdout=stdout, stderr=stderr)
 
 
 def _free_port() -> int:

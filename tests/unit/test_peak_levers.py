@@ -49,7 +49,7 @@ def jobs(draw: st.DrawFn) -> Workload:
         method=draw(st.sampled_from(["sft_text", "dpo"])),
         lora=adapter,
         optimizer=draw(st.sampled_from(["fused", "foreach"])),
-        loss=draw(st.sampled_from(["fused", "logits", "liger"])),
+        loss=draw(st.sampled_from(["fused", "logits"])),
         mask=draw(st.sampled_from(["padded", "always", "never"])),
         accumulation_steps=draw(st.integers(1, 5)),
         sync_each_batch=draw(st.booleans()),

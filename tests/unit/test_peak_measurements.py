@@ -70,9 +70,8 @@ def test_qwen3_4b_on_four_l4():
 
 @pytest.mark.parametrize("length", [512, 1024])
 def test_qwen3_1_7b_dpo_on_four_l4(length: int):
-    """The page measured 12 GB for DPO, its reference sharded as one unit and gathered whole."""
+    """The page measured 12 GB with a reference that is gathered whole; layer by layer it is little more than half."""
     job = Workload(zero_stage=3, world_size=4, micro_batch_size=1, length=length, method="dpo")
     found = peak(job, shape("Qwen3-1.7B"))
     assert isinstance(found, Peak)
-    assert found.tensor_bytes == pytest.approx(12e9, rel=0.08)
-    assert ("reference forward", "reference") == (found.worst.name, found.term)
+    assert found.tensor_bytes < 0.55 * 12e9

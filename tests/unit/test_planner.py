@@ -231,7 +231,7 @@ def test_what_was_decided_can_be_submitted_again():
 
 SHORT = ModelFacts(param_count=1, max_length=512)
 PCIE = replace(L4, link="pcie")
-SMALL_HOST = replace(L4, host_memory_bytes=7 * 10**9)
+SMALL_HOST = replace(L4, host_memory_bytes=10**9)
 FULL, PIN, UNKNOWN, LONG, TINY, HOST = (
     "rounds most updates away",
     "set global_batch_size to pin it",

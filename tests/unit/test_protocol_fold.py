@@ -148,6 +148,18 @@ def test_each_rank_has_its_own_state():
     assert "" == folded().phase
 
 
+def test_what_a_rank_holds_comes_in_two_parts():
+    """Weights once they are spread, gradients and optimizer states after step 1; beside what was planned."""
+    view = folded(
+        launcher("plan", line="plan: …", planned_peak_bytes=11),
+        ranked(0, "held", param_bytes=5, placements={"Shard(0) of 2": 3}, dtypes={"weights": "float32"}, other=1),
+        ranked(0, "held", grad_bytes=6, optimizer_bytes=7),
+    )
+    before = {"param_bytes": 5, "placements": {"Shard(0) of 2": 3}, "dtypes": {"weights": "float32"}}
+    assert {**before, "grad_bytes": 6, "optimizer_bytes": 7} == view.ranks[0].held
+    assert (11, 0) == (view.planned_peak_bytes, folded(launcher("plan", line="")).planned_peak_bytes)
+
+
 def test_the_launchers_verdict_is_not_a_rank():
     """A failure names the rank that failed, and belongs to the job; the first one counts."""
     verdict = {
@@ -223,7 +235,8 @@ KINDS = (
 )  # fmt: skip
 NAMES = (
     "status", "reason", "line", "warnings", "resolved_parallelism", "phase", "step", "total_steps", "metrics", "t",
-    "memory_bytes", "peak_memory_bytes", "done_bytes", "total_bytes", "bytes_per_second", "message", "code",
+    "memory_bytes", "peak_memory_bytes", "planned_peak_bytes", "param_bytes", "placements",
+    "done_bytes", "total_bytes", "bytes_per_second", "message", "code",
     "attribution", "log_tail", "rank",
 )  # fmt: skip
 anything = st.recursive(

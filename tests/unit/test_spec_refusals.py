@@ -19,10 +19,6 @@ from kernel_launcher.preflight import prepare
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.read import parse_gpus, parse_override
 
-LARGE = {
-    "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "intermediate_size": 8192,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": True,
-}  # fmt: skip
 PAGE = Path(__file__).with_name("refusals.txt")
 BASE = 'base_model = "owner/model"'
 ROWS = [{"prompt": "a", "completion": "b"}]
@@ -129,7 +125,7 @@ CHECKED: dict[str, tuple[dict[str, Any], object]] = {
     "an unknown GPU type": ({"base": "./smollm2", "gpu_type": "TPU"}, ROWS),
     "a batch that does not divide by the ranks that are here": ({"base": "./smollm2", "global_batch_size": 7}, ROWS),
     "replicas that are not here": ({"base": "./smollm2", "data_parallel_size": 4}, ROWS),
-    "what can be planned and not run": (
+    "offload from the processor": (
         {"base": "./smollm2", "type": "dpo", "zero_stage": 3, "cpu_offload": True},
         PAIRS,
     ),
@@ -138,7 +134,6 @@ CHECKED: dict[str, tuple[dict[str, Any], object]] = {
         ROWS,
     ),
     "Liger": ({"base": "./smollm2", "gpu_count": 1, "use_liger": True}, ROWS),
-    "automatic sharding": ({"base": "./large"}, ROWS),
     "a quantised base without an adapter": ({"base": "./packed"}, ROWS),
     "no interpreter": ({"base": "./smollm2", "python": "./rows.jsonl"}, ROWS),
     "an interpreter that fails": ({"base": "./smollm2", "python": "./fails"}, ROWS),
@@ -168,12 +163,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "half": {**parts, "model.safetensors": weights[:-2]},
         "adapter": {**parts, "adapter_config.json": b"{}"},
         "mute": {**parts, "tokenizer.json": b""},
-        "large": {
-            **parts,
-            "config.json": json.dumps(LARGE).encode(),
-            "model.safetensors": b"",
-            "pytorch_model.bin": b"x",
-        },
         "packed": {**parts, "config.json": b'{"quantization_config": {"quant_method": "gptq", "bits": 4}}'},
     }
     for model, files in models.items():

@@ -59,6 +59,12 @@ def test_a_running_job() -> None:
     assert expected == summary(*RUNNING).text()
 
 
+def test_the_measured_peak_stands_beside_the_planned_one() -> None:
+    """Where the plan says one of the same thing."""
+    plan = event("plan", line="plan: …", planned_peak_bytes=1_300_000_000)
+    assert "peak memory 1.2 GB, 987 MB (planned: 1.3 GB)" in summary(plan, *RUNNING).line()
+
+
 def test_a_running_job_in_one_line() -> None:
     """The line that a terminal follows."""
     expected = (

@@ -28,14 +28,14 @@ def saved(tmp_path: Path, sample: Sample) -> Path:
     return shutil.copytree(sample.tiny, tmp_path / "model")
 
 
-def change(folder: Path, **changes: Any) -> int:
-    """Put other tensors into the file (None takes one out); returns how many numbers it held before."""
+def change(folder: Path, **changes: Any) -> dict[str, tuple[int, ...]]:
+    """Put other tensors into the file (None takes one out); returns the shapes that it held before."""
     from safetensors.torch import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
-    before = sum(tensor.numel() for tensor in weights.values())
+    before = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     for name, tensor in changes.items():
-        weights.pop(name)
+        weights.pop(name, None)
         if tensor is not None:
             weights[name] = tensor
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -43,12 +43,32 @@ def change(folder: Path, **changes: Any) -> int:
 
 
 def test_a_whole_model_passes(saved: Path) -> None:
-    """Tied weights are stored once, and count once."""
+    """Tied weights are stored once."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    from kernel_launcher.worker.artifact import verify
+    from kernel_launcher.worker.artifact import shapes_on_disk, verify
 
-    verify(saved, change(saved), torch.bfloat16)
+    shapes = shapes_on_disk(AutoModelForCausalLM.from_pretrained(saved))
+    assert change(saved) == shapes
+    verify(saved, shapes, torch.bfloat16)
+
+
+def test_experts_that_are_joined_in_memory_are_apart_on_disk(tmp_path: Path) -> None:
+    """The table of what must be there has the names that the files have."""
+    from safetensors.torch import load_file
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    from kernel_launcher.worker.artifact import shapes_on_disk
+
+    model = MixtralForCausalLM(
+        MixtralConfig(hidden_size=16, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=10, num_local_experts=3)
+    )  # fmt: skip
+    expected = shapes_on_disk(model)
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert expected == {name: tuple(tensor.shape) for name, tensor in stored.items()}
 
 
 def test_what_is_missing_or_not_a_number_is_found(saved: Path) -> None:
@@ -57,15 +77,21 @@ def test_what_is_missing_or_not_a_number_is_found(saved: Path) -> None:
 
     from kernel_launcher.worker.artifact import verify
 
-    numbers = change(saved, **{NAME: torch.full((32,), torch.nan, dtype=torch.bfloat16)})
+    shapes = change(saved, **{NAME: torch.full((32,), torch.nan, dtype=torch.bfloat16)})
     with pytest.raises(ArtifactInvalid, match=f"{NAME} has values that are not finite"):
-        verify(saved, numbers, torch.bfloat16)
+        verify(saved, shapes, torch.bfloat16)
     change(saved, **{NAME: torch.ones(32, dtype=torch.float32)})
     with pytest.raises(ArtifactInvalid, match=r"torch.float32, not torch.bfloat16"):
-        verify(saved, numbers, torch.bfloat16)
+        verify(saved, shapes, torch.bfloat16)
+    change(saved, **{NAME: torch.ones(16, dtype=torch.bfloat16)})
+    with pytest.raises(ArtifactInvalid, match=rf"{NAME} is \(16,\), not \(32,\)"):
+        verify(saved, shapes, torch.bfloat16)
     change(saved, **{NAME: None})
-    with pytest.raises(ArtifactInvalid, match=f"{numbers - 32:,} numbers found, {numbers:,} expected"):
-        verify(saved, numbers, torch.bfloat16)
+    with pytest.raises(ArtifactInvalid, match=f"{NAME} is missing"):
+        verify(saved, shapes, torch.bfloat16)
+    change(saved, **{NAME: torch.ones(32, dtype=torch.bfloat16), "lm_head.weight": torch.ones(4, 4)})
+    with pytest.raises(ArtifactInvalid, match=r"lm_head\.weight does not belong there"):
+        verify(saved, shapes, torch.bfloat16)
 
 
 def test_a_model_without_its_tokenizer_is_not_whole(saved: Path) -> None:
@@ -74,11 +100,11 @@ def test_a_model_without_its_tokenizer_is_not_whole(saved: Path) -> None:
 
     from kernel_launcher.worker.artifact import verify
 
-    numbers = change(saved)
+    shapes = change(saved)
     for path in saved.glob("tokenizer*"):
         path.unlink()
     with pytest.raises(ArtifactInvalid, match="no vocabulary"):
-        verify(saved, numbers, torch.bfloat16)
+        verify(saved, shapes, torch.bfloat16)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, sample: Sample) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernel_launcher.data.templates import read_template, templates_in
-from kernel_launcher.spec.fields import Method
-from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer, weight_dtype
+from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer
 from kernel_launcher.worker.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -36,10 +35,10 @@ def job(base: str) -> Any:
     return SimpleNamespace(spec=SimpleNamespace(model=model), rank=SimpleNamespace(is_first=True))
 
 
-def cpu() -> Any:
+def on_cpu() -> tuple[Any, Any]:
     import torch
 
-    return torch.device("cpu")
+    return torch.bfloat16, torch.device("cpu")
 
 
 def test_a_model_that_lacks_weights_is_refused(base: Base) -> None:
@@ -51,7 +50,7 @@ def test_a_model_that_lacks_weights_is_refused(base: Base) -> None:
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, path, metadata={"format": "pt"})
     with pytest.raises(ModelLoadError, match=r"lacks 1 weights .* model.layers.1.mlp.up_proj.weight"):
-        load_model(base, Method(), cpu())
+        load_model(base, *on_cpu())
 
 
 def test_weights_of_another_shape_are_named_with_both(base: Base) -> None:
@@ -65,7 +64,7 @@ def test_weights_of_another_shape_are_named_with_both(base: Base) -> None:
     save_file(weights, path, metadata={"format": "pt"})
     expected = rf"has 1 weights that do not fit .*: {name} is 10 x {columns} in the file and {rows} x {columns} in"
     with pytest.raises(ModelLoadError, match=expected):
-        load_model(base, Method(), cpu())
+        load_model(base, *on_cpu())
 
 
 TEMPLATE = "{{ messages }}"
@@ -145,23 +144,6 @@ def test_a_missing_tokenizer_is_the_models_fault(base: Base) -> None:
         path.unlink()
     with pytest.raises(ModelLoadError, match="has no tokenizer"):
         load_tokenizer(base)
-
-
-@pytest.mark.parametrize(
-    ("expected", "precision", "lora_rank"),
-    [
-        ("bfloat16", "bf16", None),
-        ("float32", "bf16_mixed", None),
-        ("float32", "fp32", None),
-        ("bfloat16", "bf16", 4),
-        ("bfloat16", "bf16_mixed", 4),
-        ("float32", "fp32", 4),
-    ],
-)
-def test_weights_have_the_format_of_the_precision(expected: str, precision: str, lora_rank: int | None) -> None:
-    """Masters are float32 where all weights are trained; a frozen base needs none."""
-    method = Method.model_validate({"precision": precision, "lora_rank": lora_rank})
-    assert f"torch.{expected}" == str(weight_dtype(method))
 
 
 @pytest.mark.parametrize(

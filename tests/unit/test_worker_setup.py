@@ -27,9 +27,9 @@ def plan(hardware: Hardware = CPU, ranks: int = 2, param_count: int = 10**9, **m
 
 
 def settings(**method: Any) -> Any:
-    from kernel_launcher.worker.sft import trainer_config
+    from kernel_launcher.worker.sft import sft_config
 
-    return trainer_config(plan(ranks=1, **method), output_dir="/nowhere")
+    return sft_config(plan(ranks=1, **method), output_dir="/nowhere")
 
 
 @pytest.mark.parametrize(

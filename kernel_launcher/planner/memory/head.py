@@ -47,8 +47,6 @@ def head_memory(workload: Workload, shape: ModelShape) -> HeadMemory:
     gradient = float(shape.embedding_params * workload.base.computed) if trains else 0.0
     if workload.loss == "fused":
         return _fused(workload, shape, gradient)
-    if workload.loss == "liger":
-        return _liger(workload, shape, gradient)
     return _logits(workload, shape, gradient)
 
 
@@ -110,15 +108,3 @@ def _logits(workload: Workload, shape: ModelShape, gradient: float) -> HeadMemor
     return HeadMemory(
         kept + probabilities, kept + forward, kept + loss_backward, kept + backward, gradient, shares_gradient=True
     )
-
-
-def _liger(workload: Workload, shape: ModelShape, gradient: float) -> HeadMemory:
-    """Liger's fused linear cross entropy (read in source): chunks of logits; gradients are made in forward."""
-    tokens, h, vocab = workload.tokens, shape.hidden, shape.vocab
-    width = _computed(workload)
-    chunks = -(-vocab // h)
-    chunk = min(tokens, 1 << (-(-tokens // chunks) - 1).bit_length())
-    kept = tokens * h * width + gradient
-    # A chunk of logits, its fp32 copy, and the product that is added to the weight's gradient.
-    forward = kept + chunk * vocab * (width + FP32) + gradient
-    return HeadMemory(kept, forward, 0.0, kept, gradient, shares_gradient=False)

@@ -10,6 +10,7 @@ from kernel_launcher.planner.memory.head import head_memory
 from kernel_launcher.planner.memory.layer import final_norm_kept, forward_alone, layer_memory, without_adapter
 from kernel_launcher.planner.memory.spread import Replicated, Sharded
 from kernel_launcher.planner.memory.units import Units
+from kernel_launcher.planner.workload import STOCHASTIC_BYTES, STOCHASTIC_CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +54,7 @@ def phases(workload: Workload, shape: ModelShape) -> list[Phase]:
         *step.starts(),
         step.layer_forward(),
         step.loss_forward(),
-        *([step.reference_forward()] if workload.method == "dpo" else []),
+        *(step.reference_forward() if workload.method == "dpo" else ()),
         *step.head_backward(),
         *(step.layer_backward(done) for done in sorted({0, min(1, last), max(0, last - 1), last})),
         *step.ends(),
@@ -140,23 +141,30 @@ class _Step:
             },
         )
 
-    def reference_forward(self) -> Phase:
+    def reference_forward(self) -> Iterator[Phase]:
         """The reference, or the policy without its adapter, over the same rows and without gradients."""
-        again = self.spread.gathered_again if self.w.lora is not None else 0
         plain = without_adapter(self.arithmetic)
         moment = self._worst(m for a in self.attentions for m in forward_alone(self.s, plain, a))
-        return self._phase(
-            "reference forward",
-            {
-                "gradients": self.spread.collected(),
-                "reference": self.spread.reference + self.spread.reference_gathered,
-                "gathered weights": self.spread.gathered_between + again,
-                "cast weights": self.s.layers * self.layer_cast,
-                "activations": self._all_kept(),
-                "logits and loss": self.head.kept,
-                "working set": max(moment.total.at(self.tokens) + 2 * self.entry, self.head.forward),
-            },
-        )
+        outside, layers = self.spread.reference_outside, self.spread.gathered_again
+        in_layers = moment.total.at(self.tokens) + 2 * self.entry
+        # The buffer of a gathering is let go with the copy-out of the next one.
+        for reference, again, working in (
+            (2 * outside, layers, 0.0),
+            (outside, layers, in_layers),
+            (outside, layers / 2 if outside else layers, self.head.forward),
+        ):
+            yield self._phase(
+                "reference forward",
+                {
+                    "gradients": self.spread.collected(),
+                    "reference": self.spread.reference + reference,
+                    "gathered weights": self.spread.gathered_between + again,
+                    "cast weights": self.s.layers * self.layer_cast,
+                    "activations": self._all_kept(),
+                    "logits and loss": self.head.kept,
+                    "working set": working,
+                },
+            )
 
     def head_backward(self) -> Iterator[Phase]:
         terms: Terms = {
@@ -213,15 +221,18 @@ class _Step:
     def optimizer_step(self) -> Phase:
         if self.w.cpu_offload:
             return self._phase("optimizer step", {})
-        # torch's foreach AdamW makes one list of temporaries as large as the weights (measured); the fused one none.
-        temporaries = self.units.trained_share * self.units.formats.stored
         return self._phase(
             "optimizer step",
-            {
-                "gradients": self.units.gradients,
-                "working set": temporaries if self.w.optimizer == "foreach" else 0,
-            },
+            {"gradients": self.units.gradients, "working set": self._optimizer_temporaries()},
         )
+
+    def _optimizer_temporaries(self) -> float:
+        """What AdamW needs for a moment (measured): torch's foreach one lists as large as the weights, fused none."""
+        if self.w.optimizer == "foreach":
+            return self.units.trained_share * self.units.formats.stored
+        if self.w.optimizer == "stochastic":
+            return STOCHASTIC_BYTES * min(STOCHASTIC_CHUNK[self.w.device], self.units.largest_share)
+        return 0.0
 
     def _phase(self, name: PhaseName, terms: Terms) -> Phase:
         return Phase(name, {term: size for term, size in (self.states | terms).items() if size})

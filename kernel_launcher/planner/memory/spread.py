@@ -23,13 +23,13 @@ class Spread(Protocol):
 
     Attributes:
         reference: What a rank always holds of the reference model.
-        reference_gathered: What its forward pass needs beside.
+        reference_outside: What its forward pass gathers of it beside the layers.
         gathered_between: What is gathered between forward and backward.
-        gathered_again: What a second forward pass of the policy needs beside.
+        gathered_again: What a forward pass without gradients gathers of a layer.
     """
 
     reference: float
-    reference_gathered: float
+    reference_outside: float
     gathered_between: float
     gathered_again: float
 
@@ -81,7 +81,7 @@ class Spread(Protocol):
 class Replicated:
     """DDP: everything on every rank."""
 
-    reference_gathered = 0.0
+    reference_outside = 0.0
     gathered_between = 0.0
     gathered_again = 0.0
 
@@ -141,12 +141,10 @@ class Sharded:
         self.tail = self.outside - self.embedding
         # Trained parameters that are reduced with the head, before the layers; the others outside of them come last.
         self.tail_trained = units.outside_trained - s.embedding_params if self.split and units.outside_trained else 0
-        whole = units.reference_gathered
-        # Without resharding a model that has no backward pass stays gathered for ever.
-        own = 0.0 if w.cpu_offload else units.reference / w.shards
-        self.reference = own + (0.0 if self.reshards else whole)
-        self.reference_gathered = 2 * whole if self.reshards else 0.0
-        self.gathered_again = 2 * self.layer if self.reshards else 0.0
+        # Without a backward pass nothing else lets go of what was gathered: it is resharded at any stage.
+        self.reference = 0.0 if w.cpu_offload else units.reference / w.shards
+        self.reference_outside = self.outside if units.reference else 0.0
+        self.gathered_again = 2 * self.layer if self.reshards or units.reference else 0.0
         self.gathered_between = (self.tail if self.split else self.outside) + (
             0.0 if self.reshards else self.layers * self.layer + (self.embedding if self.split else 0)
         )

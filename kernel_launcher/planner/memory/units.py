@@ -82,6 +82,11 @@ class Units:
         return self.trained / self.workload.shards
 
     @cached_property
+    def largest_share(self) -> float:
+        """What one rank keeps of the largest trained parameter of a full fine-tune."""
+        return max(self.shape.embedding_params, *self._layer_weights) / self.workload.shards
+
+    @cached_property
     def weights(self) -> float:
         """Weights that one rank keeps."""
         return (self.trained * self.formats.stored + self.frozen_bytes) / self.workload.shards
@@ -98,14 +103,9 @@ class Units:
 
     @cached_property
     def reference(self) -> float:
-        """The whole reference model of a DPO run that trains all weights; TRL loads it in the policy's format."""
+        """The whole reference model of a DPO run that trains all weights, in the policy's format."""
         w = self.workload
         return float(self.shape.params * w.base.stored) if w.method == "dpo" and w.lora is None else 0.0
-
-    @cached_property
-    def reference_gathered(self) -> float:
-        """The reference as its forward pass finds it."""
-        return self.reference * self.workload.base.computed / self.workload.base.stored
 
     @cached_property
     def buckets(self) -> float:
@@ -125,4 +125,8 @@ class Units:
     @cached_property
     def largest_gradient(self) -> float:
         """Gradient of a layer's largest weight."""
-        return self.formats.computed * max(inputs * outputs for inputs, outputs in self.shape.linears.values())
+        return self.formats.computed * max(self._layer_weights)
+
+    @property
+    def _layer_weights(self) -> list[int]:
+        return [inputs * outputs for inputs, outputs in self.shape.linears.values()]
