@@ -35,6 +35,13 @@ def whole(key: str, value: object, least: int = 0) -> int:
     return number
 
 
+def choice(key: str, value: object, known: Sequence[str]) -> str:
+    """One of some words."""
+    if isinstance(value, str) and value in known:
+        return value
+    raise _refused(key, value, "is not known.", f"One of: {', '.join(known)}.")
+
+
 def amount(key: str, value: object) -> float:
     """A finite number that is not negative."""
     if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0:

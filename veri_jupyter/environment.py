@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
+from importlib.util import find_spec
 from typing import Any
+
+DISPLAYS = ("auto", "widget", "static")
 
 
 class Frontend(Enum):
@@ -37,3 +41,27 @@ def frontend() -> Frontend:
         return Frontend.TERMINAL
     # A program that runs notebooks says with each cell that nobody can be asked for input (nbclient 0.11 and before).
     return Frontend.NOTEBOOK if getattr(kernel, "_allow_stdin", True) else Frontend.HEADLESS
+
+
+def has_live_widgets() -> bool:
+    """Whether widgets will be drawn: only where a frontend is positively known, and its packages are here.
+
+    Elsewhere a widget is megabytes that nobody sees: a program that runs notebooks writes them into the file.
+    """
+    if frontend() is not Frontend.NOTEBOOK or not has_widgets():
+        return False
+    # Jupyter Server names the notebook of a kernel that a person opened; VS Code puts its file among the variables.
+    return "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(shell(), "user_ns", {})
+
+
+def has_widgets() -> bool:
+    """Whether the packages are here: the ``notebook`` extra."""
+    return all(find_spec(name) is not None for name in ("ipywidgets", "anywidget", "plotly"))
+
+
+def cell_id() -> str | None:
+    """The cell that runs now, by JupyterLab's or VS Code's name for it."""
+    kernel = getattr(shell(), "kernel", None)
+    parent = kernel.get_parent() if kernel is not None else {}
+    found = (parent or {}).get("metadata", {}).get("cellId")
+    return None if found is None else str(found)

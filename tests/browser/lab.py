@@ -13,13 +13,13 @@ import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser, Locator, Page, WebSocket
 
@@ -49,7 +49,7 @@ class Server:
     token: str
 
     @contextmanager
-    def notebook(self, browser: Browser, *cells: str, width: int = 1100, height: int = 1000) -> Iterator[Notebook]:
+    def notebook(self, browser: Browser, *cells: str, width: int = 1100, height: int = 1400) -> Iterator[Notebook]:
         """A fresh notebook with these cells in a page of its own; ends its kernel afterwards."""
         path = f"{secrets.token_hex(4)}.ipynb"
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -191,8 +191,7 @@ def serving(root: Path, home: Path) -> Iterator[Server]:
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
         *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"),
-        *(f"--ServerApp.root_dir={root}", "--LabApp.news_url=None", "--LabApp.check_for_updates_class="
-          "jupyterlab.NeverCheckForUpdate"),
+        *(f"--ServerApp.root_dir={root}"),
     ]  # fmt: skip
     settings = home / "settings"
     settings.mkdir(parents=True)
@@ -201,9 +200,12 @@ def serving(root: Path, home: Path) -> Iterator[Server]:
         "VERI_HOME": str(home),
         "JUPYTERLAB_SETTINGS_DIR": str(settings),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
-        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
     }
-    (settings / "overrides.json").write_text(json.dumps({}))
+    # Else a question about news covers the page.
+    notification = settings / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    notification.parent.mkdir(parents=True)
+    notification.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def test_a_cell_runs(server: Server, browser: Browser) -> None:
     """The extension loads, and a widget is drawn."""
-    with server.notebook(browser, "%load_ext veri_jupyter", "import ipywidgets; ipywidgets.HTML('<b>drawn</b>')") as page:
+    with server.notebook(
+        browser, "%load_ext veri_jupyter", "import ipywidgets; ipywidgets.HTML('<b>drawn</b>')"
+    ) as page:
         page.run_cell(0)
         page.run_cell(1)
         page.output(1).get_by_text("drawn").wait_for()
