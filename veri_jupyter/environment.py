@@ -59,6 +59,16 @@ def has_widgets() -> bool:
     return all(find_spec(name) is not None for name in ("ipywidgets", "anywidget", "plotly"))
 
 
+def hear_while_busy(widget: Any) -> None:
+    """Let a widget's clicks come in while a cell is busy.
+
+    JupyterLab sends them to a subshell for that. ipykernel 7.4 overrules it and takes the shell that the widget was
+    last written from; for what a thread writes that is the main one. 7.3 does as the frontend asks.
+    """
+    if widget.comm is not None:
+        widget.comm._reply_subshell_for = None  # noqa: SLF001 -- there is no public way
+
+
 def cell_id() -> str | None:
     """The cell that runs now, by JupyterLab's or VS Code's name for it."""
     kernel = getattr(shell(), "kernel", None)

@@ -191,7 +191,7 @@ def serving(root: Path, home: Path) -> Iterator[Server]:
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
         *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"),
-        *(f"--ServerApp.root_dir={root}"),
+        f"--ServerApp.root_dir={root}",
     ]  # fmt: skip
     settings = home / "settings"
     settings.mkdir(parents=True)

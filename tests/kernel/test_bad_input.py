@@ -40,7 +40,11 @@ REFUSED = {
     "open quote": ("%veri_train {tiny} --name 'x", "UsageError", "No closing quotation"),
     "file and cell": ("%%veri_train job.toml\n[model]\nbase = 'x'", "UsageError", "not both"),
     "broken TOML": ("%%veri_train\n[model]\nbase = ./x\n", "InvalidRequest", "not TOML"),
-    "no such display": ("%veri_train {tiny} --data rows --display widgets", "UsageError", "invalid choice: 'widgets'"),
+    "no such display": (
+        "%veri_train {tiny} --data rows --display widgets",
+        "UsageError",
+        "invalid choice: 'widgets'",
+    ),
     "after": ("%veri_train {tiny} --data rows --after x", "VeriError", "isn't in this release"),
     "explorer": ("%veri_explore", "UsageError", "isn't in this release"),
     "no such job": ("%veri_attach nobody", "JobNotFound", "'nobody'"),

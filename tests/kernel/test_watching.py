@@ -44,7 +44,7 @@ def test_the_summary_follows_the_job_to_its_end(kernel: Kernel, job: FakeJob) ->
     job.status("completed")
     assert "Done in" in kernel.hear(10, until="Done in").updates[-1]["text/plain"]
     (figure,) = kernel.hear(30, until="vnd.plotly").updates
-    assert "loss 3.10 █ 3.10" == figure["text/plain"]
+    assert "loss 3.10 ▁ 3.10" == figure["text/plain"]
     assert [] == kernel.hear(1.5).updates
     assert "[]\n" == kernel.run(THREADS).stdout
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import ipywidgets as widgets
 
 from kernel_launcher.launcher import client
+from veri_jupyter.environment import hear_while_busy
 from veri_jupyter.monitor import panels, samples
 from veri_jupyter.monitor.chart import chart_height, side_panels
 from veri_jupyter.monitor.moment import Busy, Moment, Planned
@@ -65,6 +66,8 @@ class Dashboard:
         self._tabs.observe(lambda _: self._post(lambda: None), "selected_index")
         top = widgets.HBox([self._status, self._stop])
         self.widget = widgets.VBox([html(_style()), self._heard, top, self._figures, middle, self._tabs])
+        hear_while_busy(self._stop)
+        hear_while_busy(self._tabs)
         for widget, name in (
             (self.widget, "veri"), (top, "veri-top"), (middle, "veri-middle"), (chart, "veri-chart"),
             (self._memory, "veri-memory"), (self._tabs, "veri-tabs"),
