@@ -10,11 +10,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import fold, load, overhead, planner, training
+from tests.benchmarks import dashboard, fold, load, overhead, planner, training
 
 BENCHMARKS = {
     "load": load.run,
     "fold": fold.run,
+    "dashboard": dashboard.run,
     "planner": planner.run,
     "overhead": overhead.run,
     "training": training.run,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WIDTHS = (700, 1100)
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-CHROMIUM = {
+CHROMIUM: dict[str, Any] = {
     "executable_path": os.environ.get("VERI_CHROMIUM", "/usr/bin/chromium"),
     "args": [
         "--no-sandbox",

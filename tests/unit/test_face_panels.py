@@ -60,7 +60,8 @@ def test_a_loss_that_is_not_finite_is_said() -> None:
 def test_gpus_are_mentioned_only_where_there_are_some() -> None:
     """A rank on the processor has no GPU to be busy."""
     assert "busy" not in text(panels.figures(moment(step(1))))
-    assert "GPUs 97% busy" in text(panels.figures(moment(step(1), busy=0.97)))
+    planned = Planned(method="sft_text", on_gpu=True, tokens_per_second_at_most=1000.0)
+    assert "41% MFU · GPUs 97% busy" in text(panels.figures(moment(step(1), planned=planned, busy=0.97)))
 
 
 def test_memory_is_planned_as_an_outline_and_measured_solid() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.facts.gpus import KINDS
 from kernel_launcher.protocol.files import read_json
 from kernel_launcher.protocol.summary import Summary
 
@@ -30,6 +31,9 @@ class Planned:
         band_bytes: How far off that may be.
         limit_bytes: What a rank finds.
         phase: The worst moment.
+        tokens_per_second_at_most: What the ranks' matrix units could do of this job if they were never idle; 0 where
+            that is not known. Six operations a parameter and token (Kaplan et al., 2020), four where the base is
+            frozen; attention and recomputation are not counted.
     """
 
     method: str = ""
@@ -40,15 +44,16 @@ class Planned:
     band_bytes: int = 0
     limit_bytes: int = 0
     phase: str = ""
+    tokens_per_second_at_most: float = 0.0
 
     @classmethod
     def of(cls, entry: Entry) -> Planned:
         """Read it; an empty one where there is no plan that can be read."""
-        plan = read_json(entry.run.plan)
+        plan: Any = read_json(entry.run.plan)
         try:
-            resources, peak = dict(plan["resources"]), dict(plan["peak"] or {})  # type: ignore[index]
+            resources, peak = dict(plan["resources"]), dict(plan["peak"] or {})
             return cls(
-                method=str(plan["method"]["type"]),  # type: ignore[index]
+                method=str(plan["method"]["type"]),
                 ranks=int(resources.get("gpu_count") or 1),
                 on_gpu=resources.get("gpu_type", "CPU") != "CPU",
                 gpu_ids=tuple(resources.get("gpu_ids") or ()),
@@ -56,9 +61,20 @@ class Planned:
                 band_bytes=int(peak.get("band_bytes", 0)),
                 limit_bytes=int(peak.get("limit_bytes", 0)),
                 phase=str(peak.get("phase", "")),
+                tokens_per_second_at_most=_most_tokens(plan),
             )
         except (KeyError, TypeError, ValueError):
             return cls()
+
+
+def _most_tokens(plan: dict[str, Any]) -> float:
+    resources, method = plan["resources"], plan["method"]
+    kind = KINDS.get(resources.get("gpu_type", ""))
+    count = plan.get("resolved_parallelism", {}).get("estimate", {}).get("param_count")
+    if kind is None or not count or method["type"] != "sft_text":
+        return 0.0
+    operations = (4 if method.get("lora_rank") else 6) * count
+    return float(int(resources.get("gpu_count") or 1) * kind.bf16_tflops * 1e12 / operations)
 
 
 class Busy:
@@ -113,6 +129,12 @@ class Moment:
     @property
     def is_dpo(self) -> bool:
         return self.planned.method == "dpo"
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation: the share of the GPUs' dense bfloat16 that goes into the model."""
+        speed, most = self.view.latest("tokens_per_second"), self.planned.tokens_per_second_at_most
+        return speed / most if speed is not None and most else None
 
     @property
     def span(self) -> int:

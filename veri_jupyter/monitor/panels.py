@@ -193,7 +193,9 @@ def _evaluation(moment: Moment) -> tuple[str, str]:
 
 
 def _busy(moment: Moment) -> str:
-    return "" if moment.busy is None else f"GPUs {moment.busy:.0%} busy"
+    used = [] if moment.mfu is None else [f"{moment.mfu:.0%} MFU"]
+    busy = [] if moment.busy is None else [f"GPUs {moment.busy:.0%} busy"]
+    return " · ".join([*used, *busy])
 
 
 def _figure(value: float | None, form: str = "") -> str:
