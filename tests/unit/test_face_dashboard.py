@@ -113,7 +113,7 @@ def test_a_page_that_is_loaded_anew_gets_the_chart_as_it_is(shown: Shown) -> Non
     figure = shown.draw()._chart.figure  # type: ignore[union-attr]
     state = figure.get_state()
     assert 40 == len(state["_widget_data"][0]["y"]["buffer"])
-    assert [0, 20_000] == state["_widget_layout"]["xaxis"]["range"]
+    assert [0, 78.125] == state["_widget_layout"]["xaxis"]["range"]
 
 
 def test_what_a_browser_reports_back_changes_nothing(shown: Shown, wire: Wire) -> None:
@@ -123,7 +123,7 @@ def test_what_a_browser_reports_back_changes_nothing(shown: Shown, wire: Wire) -
     wire.clear()
     report = {"relayout_data": {"xaxis.range": [1, 2]}, "source_view_id": "x"}
     figure.set_state({"_js2py_relayout": report, "_js2py_traceDeltas": {"trace_deltas": [], "trace_edit_id": 1}})
-    assert [0, 20_000] == list(figure.layout.xaxis.range)
+    assert [0, 78.125] == list(figure.layout.xaxis.range)
     assert [] == [traits for traits, _ in wire if any("py2js" in name for name in traits)]
 
 

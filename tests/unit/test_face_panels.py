@@ -8,7 +8,7 @@ from tests.unit.test_face_static import HOSTILE, Page
 from tests.unit.test_summary import event, status
 from tests.unit.views import GB, beat, moment, step
 from veri_jupyter.monitor import panels, samples
-from veri_jupyter.monitor.chart import epoch_marks, main_panels, side_panels
+from veri_jupyter.monitor.chart import axis_end, epoch_marks, main_panels, side_panels
 from veri_jupyter.monitor.moment import Planned
 
 
@@ -143,3 +143,11 @@ def test_samples_of_the_fold(found: object) -> None:
 
     object.__setattr__(shown, "view", View())
     assert [(5, [{"prompt": "p", "text": "t"}])] == shown.samples
+
+
+def test_a_young_run_can_be_seen() -> None:
+    """Four of 100,000 steps are not a line at the left edge; the axis grows by doubling, and ends with the run."""
+    assert 97.65625 == axis_end(moment(step(4, total=100_000)))
+    assert 100_000 == axis_end(moment(step(50_000, total=100_000)))
+    assert 30 == axis_end(moment(step(1, total=30)))
+    assert 40 == axis_end(moment(step(40, total=100), status("cancelled")))

@@ -17,6 +17,7 @@ Role = Literal["raw", "smooth", "eval"]
 # From the Okabe-Ito set: told apart by colour-blind eyes, and above 3 to 1 against white and against black.
 BLUE, ORANGE, GREEN, PURPLE, AMBER = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _MOST_EPOCH_LINES = 12
+_FEWEST_STEPS_SHOWN = 50
 _HEIGHT, _HEIGHT_OF_THREE = 260, 420
 
 
@@ -70,6 +71,17 @@ def side_panels(moment: Moment, most: int = 80) -> list[Panel]:
         "grad_norm": "gradient norm",
     }
     return [_panel(moment, key, title, most) for key, title in wanted.items() if key in moment.view.series]
+
+
+def axis_end(moment: Moment) -> float:
+    """The step at the right end: of the run, or of so small a half of a half of it that what is done can be seen."""
+    view = moment.view
+    end = float(max(view.total_steps, view.step, 1))
+    if view.status.is_terminal:
+        return float(max(view.step, 1))
+    while end / 2 > max(_FEWEST_STEPS_SHOWN, 1.5 * view.step):
+        end /= 2
+    return end
 
 
 def epoch_marks(moment: Moment) -> list[float]:

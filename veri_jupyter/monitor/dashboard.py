@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from kernel_launcher.launcher import client
 from veri_jupyter.environment import hear_while_busy
 from veri_jupyter.monitor import panels, samples
-from veri_jupyter.monitor.chart import chart_height, side_panels
+from veri_jupyter.monitor.chart import axis_end, chart_height, side_panels
 from veri_jupyter.monitor.moment import Busy, Moment, Planned
 from veri_jupyter.monitor.spark import svg
 
@@ -70,7 +70,7 @@ class Dashboard:
         hear_while_busy(self._tabs)
         for widget, name in (
             (self.widget, "veri"), (top, "veri-top"), (middle, "veri-middle"), (chart, "veri-chart"),
-            (self._memory, "veri-memory"), (self._tabs, "veri-tabs"),
+            (self._place, "veri-plot"), (self._memory, "veri-memory"), (self._tabs, "veri-tabs"),
         ):  # fmt: skip
             widget.add_class(name)
 
@@ -113,7 +113,7 @@ class Dashboard:
             self._panes[_SAMPLES].value = _pane(samples.html(moment.samples), "samples")
         if over or selected == _SPEED:
             small = "".join(
-                svg(panel, total_steps=moment.view.total_steps, width=300, height=96) for panel in side_panels(moment)
+                svg(panel, last_step=axis_end(moment), width=250, height=92) for panel in side_panels(moment)
             )
             found = f'<div class="veri-smalls">{small}</div>' if small else panels.nothing_yet("No step yet.")
             self._panes[_SPEED].value = _pane(found, "speed, learning rate and gradient")

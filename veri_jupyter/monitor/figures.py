@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from veri_jupyter.monitor.chart import BLUE, COLOURS, ORANGE, chart_height, epoch_marks, main_panels
+from veri_jupyter.monitor.chart import BLUE, COLOURS, ORANGE, axis_end, chart_height, epoch_marks, main_panels
 from veri_jupyter.monitor.series import MOST_POINTS
 from veri_jupyter.monitor.spark import number
 
@@ -33,7 +33,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "raw": {"mode": "lines", "line": {"color": BLUE, "width": 1}, "opacity": 0.35, "connectgaps": True},
     "smooth": {"mode": "lines", "line": {"color": BLUE, "width": 2.5}, "connectgaps": True},
     "eval": {"mode": "markers", "marker": {"color": ORANGE, "size": 8}},
-    "now": {"mode": "markers+text", "marker": {"color": BLUE, "size": 6}, "textposition": "middle right"},
+    "now": {"mode": "text", "textposition": "middle right"},
 }
 
 
@@ -41,10 +41,11 @@ def paper(moment: Moment, most: int) -> go.Figure:
     """The panels of a job on white, with a legend and titled axes."""
     panels = main_panels(moment, most)
     figure = go.Figure(data=list(_traces(panels)), layout=_layout(panels))
-    figure.for_each_trace(lambda trace: trace.update(showlegend=trace.yaxis in (None, "y") and trace.name != ""))
     figure.update_layout(height=380 if len(panels) == 1 else 620, **_ON_PAPER)
+    figure.update_layout(xaxis_title="optimizer step", yaxis_title=panels[0].title)
     _draw(figure, panels, moment)
-    figure.update_xaxes(title_text="optimizer step", row=None, col=None, selector={"showticklabels": True})
+    for trace in figure.data:
+        trace.showlegend = trace.yaxis == "y" and trace.name != "" and trace.y is not None and len(trace.y) > 0
     return figure
 
 
@@ -108,6 +109,7 @@ class LiveChart:
             "margin": {"l": 44, "r": 44, "t": 6, "b": 22},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
+            "autosize": True,
             "showlegend": False,
             "hovermode": "x unified",
             "uirevision": "kept",
@@ -138,12 +140,12 @@ def _draw(figure: go.Figure, panels: Sequence[Panel], moment: Moment) -> None:
         for line in panel.lines:
             _set(next(traces), line)
         _set_end(next(traces), panel.line("smooth"))
-    view = moment.view
-    figure.layout.xaxis.range = [0, max(view.total_steps, view.step, 1)]
+    end = axis_end(moment)
+    figure.layout.xaxis.range = [0, end]
     marks = [
         {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 1, "dash": "dot",
          "color": _RULE}}
-        for at in epoch_marks(moment)
+        for at in epoch_marks(moment) if at < end
     ]  # fmt: skip
     if len(marks) != len(figure.layout.shapes):
         figure.layout.shapes = marks

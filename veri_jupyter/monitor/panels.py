@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernel_launcher.protocol.files import readable
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import MOST_RANKS_LISTED, QUIET_SECONDS, duration, size
+from veri_jupyter.monitor.chart import main_panels
 from veri_jupyter.monitor.spark import number
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def figures(moment: Moment) -> str:
     """What was measured last, each at its place from the first step on."""
     view = moment.view
     cells = [
-        ("loss", _figure(moment.summary.loss), _change(moment)),
+        ("loss", _figure(_loss(moment)), _change(moment)),
         ("evaluation", *_evaluation(moment)),
         ("tokens/s", _figure(view.latest("tokens_per_second"), "{:,.0f}"), _busy(moment)),
         ("learning rate", _figure(view.latest("learning_rate")), ""),
@@ -77,7 +78,7 @@ def memory(moment: Moment) -> str:
         now, most = [row[1] for row in ranks], [row[2] for row in ranks]
         ranks = [(name, int(pick(now)), int(pick(most))) for name, pick in _PICKS.items()]
     full = max([planned.limit_bytes, planned.peak_bytes, *(most for *_, most in ranks)], default=0)
-    key = '<span class="veri-key measured"></span>now, most so far'
+    key = '<span class="veri-key measured"></span>now<span class="veri-key most"></span>most so far'
     if planned.peak_bytes:
         key += f'<span class="veri-key planned"></span>planned {size(planned.peak_bytes)}'
     limit = f" of {size(planned.limit_bytes)}" if planned.limit_bytes else ""
@@ -174,6 +175,15 @@ def _without_unit(count: int, beside: int) -> str:
     return text if size(beside).endswith(unit) else f"{text} {unit}"
 
 
+def _loss(moment: Moment) -> float | None:
+    """The smoothed loss, as it stands at the end of the chart's line; the newest one, where that is not finite."""
+    losses = moment.view.series.get("loss")
+    if not losses or not isfinite(losses[-1]):
+        return moment.summary.loss
+    line = main_panels(moment)[0].line("smooth")
+    return None if line is None else line.last
+
+
 def _change(moment: Moment) -> str:
     """How the loss changed over the last fiftieth of the run, by means of as many steps."""
     losses = moment.view.series.get("loss")
@@ -181,7 +191,7 @@ def _change(moment: Moment) -> str:
         return ""
     recent, before = losses[-moment.span :], losses[-2 * moment.span : -moment.span]
     change = sum(recent) / len(recent) - sum(before) / len(before)
-    return f"{change:+.2g}" if isfinite(change) else ""
+    return f"{change:+.2g} in {moment.span} steps" if isfinite(change) else ""
 
 
 def _evaluation(moment: Moment) -> tuple[str, str]:
@@ -246,7 +256,7 @@ def _finish(moment: Moment) -> list[str]:
 
 def _seen(quiet: float) -> str:
     late = " late" if quiet > QUIET_SECONDS else ""
-    return f'<span class="veri-seen{late}">seen {duration(quiet)} ago</span>'
+    return f'<span class="veri-seen{late}"><span class="veri-optional">seen </span>{duration(quiet)} ago</span>'
 
 
 def _veil(moment: Moment) -> str:

@@ -21,9 +21,9 @@ _INK = "var(--jp-ui-font-color1, var(--vscode-foreground, currentColor))"
 _RULE = "var(--jp-border-color2, rgba(127, 127, 127, .35))"
 
 
-def svg(panel: Panel, *, total_steps: int, width: int = 640, height: int = 170) -> str:
+def svg(panel: Panel, *, last_step: float, width: int = 640, height: int = 170) -> str:
     """A panel as a picture that keeps its size from the first step to the last."""
-    box = _Box(panel, total_steps, width, height)
+    box = _Box(panel, last_step, width, height)
     said = _said(panel)
     parts = [*box.frame(), *(box.draw(line) for line in panel.lines), *box.labels()]
     return (
@@ -64,7 +64,7 @@ class _Box:
 
     _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 52, 18, 18
 
-    def __init__(self, panel: Panel, total_steps: int, width: int, height: int) -> None:
+    def __init__(self, panel: Panel, last_step: float, width: int, height: int) -> None:
         self.panel, self.width, self.height = panel, width, height
         found = [line.curve.y for line in panel.lines] + [
             np.array([y for _, y in line.points]) for line in panel.lines
@@ -75,8 +75,7 @@ class _Box:
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         if self.low == self.high:
             self.low, self.high = self.low - 0.5, self.high + 0.5
-        last = max((curve.x[-1] for line in panel.lines if len((curve := line.curve).y)), default=1.0)
-        self.last_step = max(float(total_steps), float(last), 1.0)
+        self.last_step = last_step
 
     def x(self, step: NDArray[np.float64]) -> NDArray[np.float64]:
         inner = self.width - self._LEFT - self._RIGHT

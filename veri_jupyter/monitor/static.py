@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.states import Status
 from veri_jupyter.environment import has_widgets
-from veri_jupyter.monitor.chart import main_panels
+from veri_jupyter.monitor.chart import axis_end, main_panels
 from veri_jupyter.monitor.spark import blocks, svg
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def bundle(moment: Moment) -> dict[str, Any]:
 def chart(moment: Moment) -> dict[str, Any]:
     """The chart for every reader: a picture and a line of blocks while it runs, plotly's figure at the end."""
     panels = main_panels(moment)
-    total = moment.view.total_steps
+    end = axis_end(moment)
     found: dict[str, Any] = {
         "text/plain": "\n".join(map(blocks, panels)),
-        "text/html": "".join(f"<div>{svg(panel, total_steps=total)}</div>" for panel in panels),
+        "text/html": "".join(f"<div>{svg(panel, last_step=end)}</div>" for panel in panels),
     }
     if moment.view.status.is_terminal and moment.view.steps and has_widgets():
         from veri_jupyter.monitor.figures import mime
