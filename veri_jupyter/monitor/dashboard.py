@@ -104,6 +104,8 @@ class Dashboard:
         _close(*wait)
 
     def _draw_tabs(self, moment: Moment) -> None:
+        if self._shown is None and moment.samples:
+            self._tabs.selected_index = _SAMPLES
         over, selected, now = moment.view.status.is_terminal, self._tabs.selected_index, time.monotonic()
         if not over and self._shown == selected and now - self._shown_at < _PANE_SECONDS:
             return

@@ -28,6 +28,7 @@ _ON_PAPER: dict[str, Any] = {
     "margin": {"l": 64, "r": 56, "t": 40, "b": 52},
     "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
 }
+_CLEAR, _GREY = "rgba(0, 0, 0, 0)", "#7a7f87"  # the grey reads on white and on black
 _RULE = "rgba(127, 127, 127, .35)"
 _STYLES: dict[str, dict[str, Any]] = {
     "raw": {"mode": "lines", "line": {"color": BLUE, "width": 1}, "opacity": 0.35, "connectgaps": True},
@@ -74,6 +75,10 @@ def mime(moment: Moment) -> dict[str, Any]:
 
 def as_mime(figure: go.Figure) -> dict[str, Any]:
     """A figure for frontends that draw plotly's own type (JupyterLab, VS Code, Colab)."""
+    figure = go.Figure(figure)
+    figure.update_layout(template=None, paper_bgcolor=_CLEAR, plot_bgcolor=_CLEAR, font_color=_GREY)
+    figure.update_xaxes(showgrid=False, linecolor=_GREY, zeroline=False)
+    figure.update_yaxes(gridcolor=_RULE, zeroline=False)
     return {"application/vnd.plotly.v1+json": {**json.loads(figure.to_json()), "config": {"displaylogo": False}}}
 
 
@@ -107,8 +112,8 @@ class LiveChart:
         layout = _layout(panels) | {
             "height": chart_height(moment.planned.method),
             "margin": {"l": 44, "r": 44, "t": 6, "b": 22},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
+            "paper_bgcolor": _CLEAR,
+            "plot_bgcolor": _CLEAR,
             "autosize": True,
             "showlegend": False,
             "hovermode": "x unified",
