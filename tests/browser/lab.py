@@ -167,12 +167,6 @@ class Notebook:
         self.theme("light")
         self.width(WIDTHS[-1])
 
-    def bytes_received(self, seconds: float) -> int:
-        """What the kernel sends to this page meanwhile."""
-        start = time.monotonic()
-        self.page.wait_for_timeout(1000 * seconds)
-        return sum(size for at, size in self.received if at >= start)
-
     def _listen(self, socket_: WebSocket) -> None:
         if re.search("/api/kernels/", socket_.url):
             socket_.on("framereceived", lambda data: self.received.append((time.monotonic(), len(data))))

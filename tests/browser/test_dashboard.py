@@ -38,7 +38,7 @@ HOSTILE = '<img src=x onerror="window.pwned = 1"><script>window.pwned = 1</scrip
 def board(page: Notebook, index: int = 1) -> Locator:
     """The dashboard below a cell, drawn with its chart."""
     found = page.output(index).locator(".veri")
-    found.locator(".js-plotly-plot .scatterlayer").first.wait_for()
+    found.locator(".js-plotly-plot .main-svg").first.wait_for()
     return found
 
 
@@ -284,7 +284,7 @@ def test_hostile_text_stays_text(server: Server, browser: Browser, tmp_path: Pat
         page.page.wait_for_timeout(1000)
         assert HOSTILE in page.output(2).inner_text()
         for cell in (1, 2):
-            assert 0 == page.output(cell).locator("img, script").count()
+            assert 0 == page.output(cell).locator("img[src], script").count()
         assert page.page.evaluate("window.pwned") is None
 
 

@@ -106,7 +106,7 @@ def test_the_chart_is_for_every_reader() -> None:
     running = static.chart(moment(*map(step, range(1, 41))))
     assert running["text/plain"].startswith("loss 2.99 █")
     page = Page(running["text/html"])
-    assert {"div", "svg", "path", "text"} == {tag for tag, _ in page.tags}
+    assert {"div", "svg", "g", "path", "text"} == {tag for tag, _ in page.tags}
     assert ["loss: 2.65"] == [value["aria-label"] for tag, value in page.tags if tag == "svg"]
     assert {"text/plain", "text/html"} == set(running)
     ended = static.chart(moment(*map(step, range(1, 41)), status("completed")))

@@ -28,7 +28,7 @@ _LOG_LINES = 100
 _TABS = ("Samples", "Speed, rate, gradient", "Log", "Plan and measured")
 _SAMPLES, _SPEED, _LOG, _PLAN = range(len(_TABS))
 _SECONDS_TO_CONFIRM = 5.0
-_PANE_SECONDS = 2.0  # a pane is kilobytes, and nobody reads a log line by line as it comes
+_PANE_SECONDS = 3.0  # a pane is kilobytes, and nobody reads a log line by line as it comes
 
 
 class Dashboard:
@@ -91,7 +91,7 @@ class Dashboard:
 
     def close(self) -> None:
         """Take it off the screen, and out of the kernel."""
-        _close(self.widget)
+        close_widgets(self.widget)
 
     def _draw_chart(self, moment: Moment) -> None:
         if self._chart is not None:
@@ -101,7 +101,7 @@ class Dashboard:
 
         self._chart, wait = LiveChart(moment), self._place.children
         self._place.children = (self._chart.figure,)
-        _close(*wait)
+        close_widgets(*wait)
 
     def _draw_tabs(self, moment: Moment) -> None:
         if self._shown is None and moment.samples:
@@ -143,9 +143,10 @@ class Dashboard:
         threading.Thread(target=client.stop, args=(self._entry,), name="veri-stop", daemon=True).start()
 
 
-def _close(*closed: widgets.Widget) -> None:
+def close_widgets(*closed: widgets.Widget) -> None:
+    """Take widgets and all that is in them out of the kernel."""
     for widget in closed:
-        _close(*getattr(widget, "children", ()))
+        close_widgets(*getattr(widget, "children", ()))
         for part in (getattr(widget, "style", None), getattr(widget, "layout", None), widget):
             if isinstance(part, widgets.Widget):
                 part.close()

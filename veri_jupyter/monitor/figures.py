@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.serializers import custom_serializers
+from traitlets import Dict
 
 from veri_jupyter.monitor.chart import BLUE, COLOURS, ORANGE, axis_end, chart_height, epoch_marks, main_panels
 from veri_jupyter.monitor.series import MOST_POINTS
@@ -87,6 +89,9 @@ class _Figure(go.FigureWidget):
 
     plotly's own handlers would run in whichever thread the message comes to, and answer each update with another.
     """
+
+    # Without the echo: every trace's defaults, five kilobytes after each update.
+    _js2py_traceDeltas = Dict(allow_none=True).tag(sync=True, echo_update=False, **custom_serializers)  # noqa: N815
 
     def _ignore(self, _: object) -> None:
         """A zoom in one view is that view's."""

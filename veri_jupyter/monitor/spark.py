@@ -51,7 +51,8 @@ def number(value: float) -> str:
     size = abs(value)
     if size and not 1e-3 <= size < 1e5:
         return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}" if size >= 100 or size < 1 else f"{value:.2f}"
+    digits = 0 if size >= 100 else 2 if size >= 1 or not size else 3
+    return f"{value:,.{digits}f}" if size >= 0.1 or not size else f"{value:.3g}"
 
 
 def _said(panel: Panel) -> str:
@@ -86,23 +87,26 @@ class _Box:
         return self._TOP + inner * (self.high - value.astype(float)) / (self.high - self.low)
 
     def frame(self) -> list[str]:
-        right, bottom = self.width - self._RIGHT, self.height - self._BOTTOM
-        rules = "".join(f'<path d="M{self._LEFT} {y}H{right}" style="stroke: {_RULE}"/>' for y in (self._TOP, bottom))
-        title = f'<text x="0" y="11" style="fill: {_INK}; font-weight: 600">{escape(self.panel.title)}</text>'
-        ends = [
-            _text(self._LEFT - 6, self._TOP + 4, "end", "" if self.empty else number(self.high)),
-            _text(self._LEFT - 6, bottom + 4, "end", "" if self.empty else number(self.low)),
-            _text(self._LEFT, self.height - 4, "start", "step 0"),
+        left, right, bottom = self._LEFT, self.width - self._RIGHT, self.height - self._BOTTOM
+        texts = [
+            _text(left - 6, self._TOP + 4, "end", "" if self.empty else number(self.high)),
+            _text(left - 6, bottom + 4, "end", "" if self.empty else number(self.low)),
+            _text(left, self.height - 4, "start", "step 0"),
             _text(right, self.height - 4, "end", f"{self.last_step:,.0f}"),
+            _text(self.width / 2, self.height / 2, "middle", "no step yet") if self.empty else "",
         ]
-        return [rules, title, *ends]
+        return [
+            f'<path d="M{left} {self._TOP}H{right}M{left} {bottom}H{right}" style="stroke: {_RULE}"/>',
+            f'<text x="0" y="11" style="fill: {_INK}; font-weight: 600">{escape(self.panel.title)}</text>',
+            f'<g style="fill: {_QUIET}">{"".join(texts)}</g>',
+        ]
 
     def draw(self, line: Line) -> str:
         if line.role == "eval":
-            return "".join(
-                f'<circle cx="{self._at(step, 0)}" cy="{self._at(value, 1)}" r="3.5" style="fill: {ORANGE}"/>'
-                for step, value in line.points
-            )
+            # A stroke without a length and with round ends is a dot: an eighth of a circle's text.
+            dots = "".join(f"M{self._at(step, 0)} {self._at(value, 1)}h0" for step, value in line.points)
+            style = f"stroke: {ORANGE}; stroke-width: 7; stroke-linecap: round"
+            return f'<path d="{dots}" style="{style}"/>' if dots else ""
         style = {"raw": "opacity: .35; stroke-width: 1", "smooth": "stroke-width: 2"}[line.role]
         path = _path(self.x(line.curve.x), self.y(line.curve.y))
         return f'<path d="{path}" style="fill: none; stroke: {_LINE}; {style}"/>' if path else ""
@@ -110,13 +114,13 @@ class _Box:
     def labels(self) -> list[str]:
         line = self.panel.line("smooth")
         if line is None or line.last is None:
-            return [_text(self.width / 2, self.height / 2, "middle", "no step yet")]
+            return []
         x, y = float(self.x(line.curve.x[-1:])[0]) + 5, float(self._at(line.last, 1)) + 4
         return [f'<text x="{x:.1f}" y="{y:.1f}" style="fill: {_INK}; font-weight: 600">{number(line.last)}</text>']
 
     def _at(self, value: float, axis: int) -> str:
         found = (self.x, self.y)[axis](np.array([value]))
-        return f"{float(found[0]):.1f}"
+        return f"{round(float(found[0]), 1):g}"
 
 
 def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
@@ -127,4 +131,4 @@ def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 
 
 def _text(x: float, y: float, anchor: str, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" style="fill: {_QUIET}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_launcher.protocol.states import Status
 from veri_jupyter.environment import has_widgets
 from veri_jupyter.monitor.chart import axis_end, main_panels
+from veri_jupyter.monitor.series import MOST_POINTS
 from veri_jupyter.monitor.spark import blocks, svg
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _TONES = {Status.COMPLETED: "#1a7f37", Status.FAILED: "#c62828", Status.CANCELLED: "#59636e"}
 _BUSY = "#0b65c2"
+_POINTS_IN_FOOT = 150  # it is sent again and again, and seldom opened
 
 _QUIET = "color: var(--jp-ui-font-color2, var(--vscode-descriptionForeground, inherit))"
 _MONO = "font-family: var(--jp-code-font-family, ui-monospace, monospace)"
@@ -37,12 +39,7 @@ def bundle(moment: Moment) -> dict[str, Any]:
 
 def chart(moment: Moment) -> dict[str, Any]:
     """The chart for every reader: a picture and a line of blocks while it runs, plotly's figure at the end."""
-    panels = main_panels(moment)
-    end = axis_end(moment)
-    found: dict[str, Any] = {
-        "text/plain": "\n".join(map(blocks, panels)),
-        "text/html": "".join(f"<div>{svg(panel, last_step=end)}</div>" for panel in panels),
-    }
+    found: dict[str, Any] = dict(_pictures(moment, MOST_POINTS))
     if moment.view.status.is_terminal and moment.view.steps and has_widgets():
         from veri_jupyter.monitor.figures import mime
 
@@ -52,14 +49,14 @@ def chart(moment: Moment) -> dict[str, Any]:
 
 def foot(moment: Moment) -> dict[str, Any]:
     """What is below a dashboard: a line, when it was true and how to go on; opened, the whole summary."""
-    summary = moment.summary
+    summary, pictures = moment.summary, _pictures(moment, _POINTS_IN_FOOT)
     said = f"{summary.glyph} {summary.word} {summary.name} · {summary.seen} · {summary.again}: "
     html = (
         f'<details style="{_FONT}; {_QUIET}"><summary style="cursor: pointer">{escape(said)}'
         f'<code style="white-space: nowrap">{escape(summary.attach)}</code></summary>{card(summary)}'
-        f"{chart(moment)['text/html']}</details>"
+        f"{pictures['text/html']}</details>"
     )
-    return {"text/plain": f"{summary.text()}\n{chart(moment)['text/plain']}", "text/html": html}
+    return {"text/plain": f"{summary.text()}\n{pictures['text/plain']}", "text/html": html}
 
 
 def card(summary: Summary) -> str:
@@ -84,6 +81,14 @@ def table(summaries: Sequence[Summary]) -> str:
     heads = "".join(f'<th scope="col" style="{_CELL}">{head}</th>' for head in ("status", "job", "progress", "loss"))
     rows = "".join(map(_row, summaries))
     return f'<table style="{_FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _pictures(moment: Moment, most: int) -> dict[str, str]:
+    panels, end = main_panels(moment, most), axis_end(moment)
+    return {
+        "text/plain": "\n".join(map(blocks, panels)),
+        "text/html": "".join(f"<div>{svg(panel, last_step=end)}</div>" for panel in panels),
+    }
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
