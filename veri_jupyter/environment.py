@@ -69,9 +69,8 @@ def hear_while_busy(widget: Any) -> None:
         widget.comm._reply_subshell_for = None  # noqa: SLF001 -- there is no public way
 
 
-def cell_id() -> str | None:
-    """The cell that runs now, by JupyterLab's or VS Code's name for it."""
+def cell_run() -> tuple[str, str]:
+    """The cell that runs now, by JupyterLab's or VS Code's name for it (others give none), and which run of it."""
     kernel = getattr(shell(), "kernel", None)
-    parent = kernel.get_parent() if kernel is not None else {}
-    found = (parent or {}).get("metadata", {}).get("cellId")
-    return None if found is None else str(found)
+    parent = (kernel.get_parent() if kernel is not None else None) or {}
+    return str(parent.get("metadata", {}).get("cellId", "")), str(parent.get("header", {}).get("msg_id", ""))

@@ -220,12 +220,15 @@ def test_a_hidden_tab_catches_up(server: Server, browser: Browser, tmp_path: Pat
 
 @pytest.mark.matrix
 def test_two_views_of_one_job_and_a_cell_that_runs_again(server: Server, browser: Browser, tmp_path: Path) -> None:
-    """Each cell has its own view; running a cell again closes what it showed."""
+    """Each cell has its own view, or two; running a cell again closes what it showed."""
     job = runs.job(tmp_path, "twice")
-    with server.notebook(browser, LOAD, "%veri_attach twice", "%veri_attach twice") as page:
+    both = "import veri_jupyter\njob = veri_jupyter.attach('twice')\njob.dashboard()\njob.dashboard()"
+    with server.notebook(browser, LOAD, "%veri_attach twice", both) as page:
         for cell in (0, 1, 2, 1):
             page.run_cell(cell)
-        first, second = board(page, 1), board(page, 2)
+        first, both = board(page, 1), board(page, 2)
+        assert 2 == both.count()
+        second = both.last
         runs.advance(job, 58, 60)
         for found in (first, second):
             says(found, "Step 60 of 114")
@@ -234,7 +237,7 @@ def test_two_views_of_one_job_and_a_cell_that_runs_again(server: Server, browser
             "import ipywidgets; print('figures:', sum(type(each).__name__ == '_Figure'"
             " for each in ipywidgets.widgets.widget._instances.values()))"
         )
-        says(page.output(count), "figures: 2")
+        says(page.output(count), "figures: 3")
         job.status("completed")
         for found in (first, second):
             says(found, "Done in")

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from veri_jupyter import environment
-from veri_jupyter.environment import cell_id, has_live_widgets
+from veri_jupyter.environment import cell_run, has_live_widgets
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A kernel with a person in front of it, of no known frontend."""
-    kernel = SimpleNamespace(_allow_stdin=True, get_parent=lambda: {"metadata": {"cellId": "c1"}})
+    kernel = SimpleNamespace(
+        _allow_stdin=True, get_parent=lambda: {"metadata": {"cellId": "c1"}, "header": {"msg_id": "m1"}}
+    )
     shell = SimpleNamespace(kernel=kernel, user_ns={})
     monkeypatch.setattr(environment, "shell", lambda: shell)
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
@@ -47,6 +49,6 @@ def test_not_without_the_packages(here: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_cell_that_runs(here: Any) -> None:
     """As JupyterLab and VS Code name it; others do not."""
-    assert "c1" == cell_id()
+    assert ("c1", "m1") == cell_run()
     here.kernel.get_parent = dict
-    assert None is cell_id()
+    assert ("", "") == cell_run()

@@ -115,6 +115,17 @@ def test_what_was_shown_at_a_place_before_is_closed(pump: Pump) -> None:
     assert "closed" not in after
 
 
+def test_what_is_not_on_screen_any_more_is_closed(pump: Pump) -> None:
+    """A cell that showed two jobs and now shows one."""
+    before = [show(pump, Watcher(job), f"old {job}") for job in ("first", "second")]
+    until(lambda: all(before))
+    after = Picture()
+    gone = lambda place: str(place).startswith("old")  # noqa: E731
+    pump.watch(Watcher("third"), {"new": after}, gone)  # type: ignore[arg-type]
+    until(lambda: after)
+    assert ["closed", "closed"] == [picture[-1] for picture in before]
+
+
 def test_actions_run_in_the_thread(pump: Pump, caplog: pytest.LogCaptureFixture) -> None:
     """Callbacks only enqueue: the pump acts, also when no job is watched, and whatever one of them does."""
     names: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from functools import cache
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
     from veri_jupyter.monitor.figures import LiveChart
+
+_log = logging.getLogger(__name__)
 
 _LOG_LINES = 100
 _TABS = ("Samples", "Speed, rate, gradient", "Log", "Plan and measured")
@@ -140,7 +143,15 @@ class Dashboard:
             return
         self._stopping, self._confirm_until = True, 0.0
         # A thread of its own: it waits until the job has ended, and ends by force what does not answer.
-        threading.Thread(target=client.stop, args=(self._entry,), name="veri-stop", daemon=True).start()
+        threading.Thread(target=self._end, name="veri-stop", daemon=True).start()
+
+    def _end(self) -> None:
+        try:
+            client.stop(self._entry)
+        except Exception:
+            # Whatever it was: the view shows that the job goes on, and its button can be pressed again.
+            _log.exception("%s could not be stopped", self._entry.id)
+        self._stopping = False
 
 
 def close_widgets(*closed: widgets.Widget) -> None:

@@ -47,20 +47,24 @@ class Pump:
         self._soon = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, watcher: Watcher, pictures: dict[Hashable, Picture]) -> None:
+    def watch(
+        self,
+        watcher: Watcher,
+        pictures: dict[Hashable, Picture],
+        gone: Callable[[Hashable], bool] = lambda _: False,
+    ) -> None:
         """Keep pictures of a job current until it ends; the watcher belongs to the pump from now on.
 
         Args:
             watcher: Of the job.
             pictures: By their place on screen; what was at that place before is closed.
+            gone: Whether a place is not on screen any more, of this job or of another: what was there is closed, too.
         """
         job_id = watcher.entry.id
         with self._changed:
-            for place, picture in pictures.items():
-                _, before = self._pictures.get(place, ("", None))
-                if before is not None:
-                    self._actions.append(before.close)
-                self._pictures[place] = job_id, picture
+            for place in [place for place in self._pictures if place in pictures or gone(place)]:
+                self._actions.append(self._pictures.pop(place)[1].close)
+            self._pictures.update({place: (job_id, picture) for place, picture in pictures.items()})
             self._watched[job_id] = watcher
             self._wake()
 

@@ -6,13 +6,13 @@ import shutil
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_launcher.errors import VeriError
 from kernel_launcher.launcher.client import Watcher
 from kernel_launcher.launcher.client import follow as follow_to_end
 from kernel_launcher.protocol.summary import Summary
-from veri_jupyter.environment import Frontend, cell_id, frontend, has_live_widgets, has_widgets
+from veri_jupyter.environment import Frontend, cell_run, frontend, has_live_widgets, has_widgets
 from veri_jupyter.monitor import static
 from veri_jupyter.monitor.moment import Moment, Planned
 from veri_jupyter.monitor.pump import Pump
@@ -81,8 +81,8 @@ def _show_dashboard(watcher: Watcher, view: JobView) -> None:
     # What stays of it in the saved notebook, and after a restart of the kernel.
     foot = Displayed(f"{entry.id}-foot", static.foot, seconds=_FOOT_SECONDS)
     foot.begin(entry, view)
-    # Running a cell again closes what it showed before; two cells are two views.
-    pump.watch(watcher, {cell_id() or board: board, foot.display_id: foot})
+    here = _Place(*cell_run(), board)
+    pump.watch(watcher, {here: board, foot.display_id: foot}, here.replaces)
 
 
 def need_widgets(what: str) -> None:
@@ -148,6 +148,17 @@ def _one_line(entry: Entry, view: JobView) -> None:
     width = shutil.get_terminal_size().columns - 1
     sys.stdout.write(_CLEAR_LINE + summarise(entry, view).line()[:width])
     sys.stdout.flush()
+
+
+class _Place(NamedTuple):
+    """Where a dashboard is: in two cells, or twice in one run of a cell, there are two; a new run clears its cell."""
+
+    cell: str
+    run: str
+    board: object
+
+    def replaces(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.cell == other.cell != "" and self.run != other.run
 
 
 class Displayed:
