@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernel_launcher.preflight import Prepared
     from kernel_launcher.protocol.index import Entry
     from kernel_launcher.spec import JobSpec
+    from veri_jupyter.monitor.compare import Comparison
 
 _LOG_LINES = 20
 
@@ -145,6 +146,21 @@ def attach(job_id: str) -> Job:
         JobNotFound: None, or more than one, fits.
     """
     return Job(client.find(checks.job_id("job_id", job_id)))
+
+
+def compare(*jobs: Job | str) -> Comparison:
+    """Two or more jobs, or their ids, on one chart, with the settings that differ; as of now.
+
+    Raises:
+        InvalidRequest: There are fewer than two.
+        JobNotFound: None, or more than one, fits an id.
+    """
+    from veri_jupyter.monitor.compare import Comparison
+
+    if len(jobs) < 2:
+        raise InvalidRequest([Fault("jobs", str(len(jobs)), "are too few to compare.", "Give two or more.")])
+    found = [job if isinstance(job, Job) else attach(job) for job in jobs]
+    return Comparison([job.moment for job in found])
 
 
 def stop(job_id: str, *, now: bool = False) -> Job:

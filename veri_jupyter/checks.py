@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
-from veri_jupyter.environment import frontend, has_ipywidgets
+from veri_jupyter.environment import DISPLAYS, frontend, has_widgets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DISPLAYS = ("auto", "widget", "static", "none")
 Word = TypeVar("Word", bound=str)
 Prompt = str | list[dict[str, str]]
 
@@ -56,12 +55,12 @@ def choice(key: str, value: object, known: Sequence[Word]) -> Word:
 
 def display(value: object) -> str:
     """How data is shown; a widget only where there can be one."""
-    chosen = choice("display", value, DISPLAYS)
+    chosen = choice("display", value, (*DISPLAYS, "none"))
     if chosen == "widget" and not frontend().is_kernel:
         raise _refused("display", value, "a widget needs a notebook.", 'Use display="static", or leave it out.')
-    if chosen == "widget" and not has_ipywidgets():
+    if chosen == "widget" and not has_widgets():
         fix = 'pip install "veri-jupyter[notebook]", or use display="static".'
-        raise _refused("display", value, "ipywidgets is not installed here.", fix)
+        raise _refused("display", value, "its packages are not installed here.", fix)
     return chosen
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
 from importlib.util import find_spec
 from typing import Any
+
+DISPLAYS = ("auto", "widget", "static")
 
 
 class Frontend(Enum):
@@ -40,19 +43,34 @@ def frontend() -> Frontend:
     return Frontend.NOTEBOOK if getattr(kernel, "_allow_stdin", True) else Frontend.HEADLESS
 
 
-def has_ipywidgets() -> bool:
-    """Whether a widget can be made here."""
-    return find_spec("ipywidgets") is not None
+def has_live_widgets() -> bool:
+    """Whether widgets will be drawn: only where a frontend is positively known, and its packages are here.
 
-
-def shows_widgets() -> bool:
-    """Whether the cell's page is known to show widgets, and a person is in front of it; others may, or may not.
-
-    JupyterLab 4 and Notebook 7 name the cell in the metadata of each request.
+    Elsewhere a widget is megabytes that nobody sees: a program that runs notebooks writes them into the file.
     """
-    if frontend() is not Frontend.NOTEBOOK or not has_ipywidgets():
+    if frontend() is not Frontend.NOTEBOOK or not has_widgets():
         return False
-    here = shell()
-    assert here is not None
-    parent = here.kernel.get_parent("shell")
-    return "cellId" in (parent.get("metadata") or {})
+    # Jupyter Server names the notebook of a kernel that a person opened; VS Code puts its file among the variables.
+    return "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(shell(), "user_ns", {})
+
+
+def has_widgets() -> bool:
+    """Whether the packages are here: the ``notebook`` extra."""
+    return all(find_spec(name) is not None for name in ("ipywidgets", "anywidget", "plotly"))
+
+
+def hear_while_busy(widget: Any) -> None:
+    """Let a widget's clicks come in while a cell is busy.
+
+    JupyterLab sends them to a subshell for that. ipykernel 7.4 overrules it and takes the shell that the widget was
+    last written from; for what a thread writes that is the main one. 7.3 does as the frontend asks.
+    """
+    if widget.comm is not None:
+        widget.comm._reply_subshell_for = None  # noqa: SLF001 -- there is no public way
+
+
+def cell_run() -> tuple[str, str]:
+    """The cell that runs now, by JupyterLab's or VS Code's name for it (others give none), and which run of it."""
+    kernel = getattr(shell(), "kernel", None)
+    parent = (kernel.get_parent() if kernel is not None else None) or {}
+    return str(parent.get("metadata", {}).get("cellId", "")), str(parent.get("header", {}).get("msg_id", ""))

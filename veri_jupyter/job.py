@@ -17,8 +17,11 @@ from kernel_launcher.protocol.fold import JobView
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.spec import JobSpec
 from veri_jupyter import checks, not_yet
+from veri_jupyter.environment import DISPLAYS
 from veri_jupyter.monitor import static
-from veri_jupyter.monitor.show import follow, pump, show, summarise
+from veri_jupyter.monitor.moment import Moment, Planned
+from veri_jupyter.monitor.series import LEAST_POINTS, MOST_POINTS
+from veri_jupyter.monitor.show import follow, need_widgets, pump, show, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -193,6 +196,34 @@ class Job:
         self.wait()
         return answers.generate(self.entry, asked, base=base, **options)
 
+    def dashboard(self, display: str = "auto") -> None:
+        """Show it live: loss, figures, memory, samples, speed, log, and a button that stops it.
+
+        Args:
+            display: ``widget``, ``static`` (needs no script), or ``auto``: the widget where somebody looks at it.
+
+        Raises:
+            InvalidRequest: There is no such way to show it.
+            VeriError: The packages of the widget are missing.
+        """
+        show(self.entry, checks.choice("display", display, DISPLAYS))
+
+    def figure(self, max_points: int = MOST_POINTS) -> Any:
+        """The loss, and for DPO margin and accuracy, as a plotly figure for a paper.
+
+        Args:
+            max_points: Of a line; the first, the last, the lowest and the highest are always among them.
+
+        Raises:
+            InvalidRequest: There is no such number of points.
+            VeriError: plotly is missing.
+        """
+        most = checks.whole("max_points", max_points, LEAST_POINTS)
+        need_widgets("A figure")
+        from veri_jupyter.monitor.figures import paper
+
+        return paper(self.moment, most)
+
     @property
     def _view(self) -> JobView:
         return self._watcher.refresh()
@@ -201,6 +232,11 @@ class Job:
     def summary(self) -> Summary:
         """The job as of now, in words."""
         return summarise(self.entry, self._view)
+
+    @property
+    def moment(self) -> Moment:
+        """The job as of now, as pictures are made of it."""
+        return Moment.of(self.entry, self._view, Planned.of(self.entry))
 
     @property
     def brief(self) -> Summary:
@@ -234,7 +270,8 @@ class Job:
         return self.summary.text()
 
     def _repr_html_(self) -> str:
-        return static.card(self.summary)
+        moment = self.moment
+        return static.card(moment.summary) + str(static.chart(moment)["text/html"])
 
     def _ipython_display_(self) -> None:
         show(self.entry)

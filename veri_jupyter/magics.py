@@ -39,7 +39,7 @@ def train(shell: Shell, asked: Namespace, cell: str) -> None:
         # Before the wait: whoever interrupts it, or meets a failure, wants to look at the job.
         _assign(shell, asked.output, job)
         if not quiet:
-            show(job.entry)
+            show(job.entry, asked.display)
     if asked.wait:
         job.wait(quiet=quiet)
 
@@ -82,7 +82,9 @@ def attach(_: Shell, asked: Namespace, __: str) -> None:
     from veri_jupyter import api
     from veri_jupyter.monitor.show import show
 
-    show(api.attach(asked.id).entry)
+    job = api.attach(asked.id)
+    if asked.display != "none":
+        show(job.entry, asked.display)
 
 
 def logs(_: Shell, asked: Namespace, __: str) -> None:

@@ -8,7 +8,6 @@ from kernel_launcher.errors import VeriError
 
 FUNCTIONS = {
     "explore": "Use plan() to see how a job would run.",
-    "compare": "Use Job.metrics() of each job.",
     "rehearse": "Use plan() to see how a job would run.",
     "doctor": "",
     "log_metrics": "",
@@ -16,8 +15,6 @@ FUNCTIONS = {
 JOB = {
     "checkpoints": "The final model is saved at the end: Job.final_dir.",
     "load": "Load Job.final_dir with transformers' from_pretrained.",
-    "dashboard": "Showing the job gives its summary; Job.metrics() gives every step.",
-    "figure": "Plot Job.metrics().",
 }
 VERBS = {
     "resume": "Start a new job with create().",

@@ -12,9 +12,7 @@ from IPython.core.error import UsageError
 
 from kernel_launcher.data.view import KINDS
 from kernel_launcher.secrets import redact
-from veri_jupyter import checks
-
-DISPLAYS = ("auto", "static", "none")
+from veri_jupyter.environment import DISPLAYS
 
 
 def mistake(text: str) -> UsageError:
@@ -72,10 +70,21 @@ def _train() -> Parser:
     parser.add_argument("--wait", action="store_true", help="wait for the end; interrupting leaves the job running")
     parser.add_argument("--again", action="store_true", help="start anew, although the same job runs or is done")
     parser.add_argument("--after", metavar="ID", help="not in this release")
-    parser.add_argument(
-        "--display", type=_display, default="auto", choices=DISPLAYS, help="how the job is shown (default: auto)"
-    )
+    _display(parser)
     return parser
+
+
+def _attach() -> Parser:
+    parser = _one_job("%veri_attach", "Show a job, and keep it current. As a value: veri_jupyter.attach(ID).")
+    _display(parser)
+    return parser
+
+
+def _display(parser: Parser) -> None:
+    parser.add_argument(
+        "--display", default="auto", choices=(*DISPLAYS, "none"),
+        help="widget: the dashboard; static: no script needed; auto: the dashboard where somebody looks (default)",
+    )  # fmt: skip
 
 
 def _plan() -> Parser:
@@ -115,7 +124,9 @@ def _data() -> Parser:
     parser.add_argument("-n", type=int, default=5, metavar="N", help="rows to show (default: 5)")
     parser.add_argument("--kind", default=KINDS[0], choices=KINDS, help=f"which rows (default: {KINDS[0]})")
     _settings(parser)
-    parser.add_argument("--display", default="auto", choices=checks.DISPLAYS, help="how it is shown (default: auto)")
+    parser.add_argument(
+        "--display", default="auto", choices=(*DISPLAYS, "none"), help="how it is shown (default: auto)"
+    )
     return parser
 
 
@@ -138,12 +149,6 @@ def _stop() -> Parser:
     return parser
 
 
-def _display(text: str) -> str:
-    if text == "widget":
-        raise argparse.ArgumentTypeError("the widget isn't in this release; static keeps itself current, too")
-    return text
-
-
 def _variable(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name for a variable")
@@ -154,6 +159,6 @@ TRAIN = _train()
 PLAN = _plan()
 DATA = _data()
 JOBS = Parser("%veri_jobs", "List your newest jobs.")
-ATTACH = _one_job("%veri_attach", "Show a job, and keep it current. As a value: veri_jupyter.attach(ID).")
+ATTACH = _attach()
 LOGS = _logs()
 STOP = _stop()

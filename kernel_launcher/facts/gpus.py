@@ -23,6 +23,7 @@ class GpuKind:
         link: How several in one machine are joined.
         word: Word of the driver's name that tells the kind; empty where the name here is the driver's own.
         bf16: Whether it computes in bfloat16.
+        bf16_tflops: Dense bfloat16 of its matrix units, by the maker's data sheet; 0 where that is not sourced.
     """
 
     sold_gb: int
@@ -30,6 +31,7 @@ class GpuKind:
     link: Link
     word: str = ""
     bf16: bool = True
+    bf16_tflops: int = 0
 
     @property
     def sold_bytes(self) -> int:
@@ -41,17 +43,17 @@ class GpuKind:
 
 
 KINDS = {
-    "L4-24GB": GpuKind(24, 22.0, "pcie", "L4"),
+    "L4-24GB": GpuKind(24, 22.0, "pcie", "L4", bf16_tflops=121),
     "A10G-24GB": GpuKind(24, 22.0, "pcie", "A10G"),
-    "A100-80GB": GpuKind(80, 79.2, "nvlink", "A100"),
-    "H100-80GB": GpuKind(80, 79.19, "nvlink", "H100"),
-    "L40S-48GB": GpuKind(48, 44.4, "pcie", "L40S"),
-    "H200-141GB": GpuKind(141, 139.0, "nvlink", "H200"),
-    "MI300X-192GB": GpuKind(192, 191.0, "nvlink", "MI300X"),
+    "A100-80GB": GpuKind(80, 79.2, "nvlink", "A100", bf16_tflops=312),
+    "H100-80GB": GpuKind(80, 79.19, "nvlink", "H100", bf16_tflops=989),
+    "L40S-48GB": GpuKind(48, 44.4, "pcie", "L40S", bf16_tflops=362),
+    "H200-141GB": GpuKind(141, 139.0, "nvlink", "H200", bf16_tflops=989),
+    "MI300X-192GB": GpuKind(192, 191.0, "nvlink", "MI300X", bf16_tflops=1307),
     "Tesla T4": GpuKind(16, 14.56, "pcie", bf16=False),
     "NVIDIA GeForce RTX 4090": GpuKind(24, 23.5, "pcie"),
-    "NVIDIA A100-SXM4-40GB": GpuKind(40, 39.4, "nvlink"),
-    "NVIDIA B200": GpuKind(180, 178.0, "nvlink"),
+    "NVIDIA A100-SXM4-40GB": GpuKind(40, 39.4, "nvlink", bf16_tflops=312),
+    "NVIDIA B200": GpuKind(180, 178.0, "nvlink", bf16_tflops=2250),
 }
 
 

@@ -10,11 +10,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import data, fold, load, overhead, planner, training
+from tests.benchmarks import dashboard, data, fold, load, overhead, planner, training
 
 BENCHMARKS = {
     "load": load.run,
     "fold": fold.run,
+    "dashboard": dashboard.run,
     "planner": planner.run,
     "data": data.run,
     "overhead": overhead.run,

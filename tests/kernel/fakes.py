@@ -33,8 +33,8 @@ class FakeJob:
         index.add(self.entry)
         self._lock = LauncherLock(run)
         self._launcher = EventWriter(run.launcher_events, "launcher")
-        run.rank(0).root.mkdir(parents=True)
-        self._rank = EventWriter(run.rank(0).events, "rank", rank=0)
+        self._run = run
+        self._ranks: dict[int, EventWriter] = {}
         self.status("provisioning")
 
     def status(self, status: str) -> None:
@@ -44,8 +44,23 @@ class FakeJob:
         self._launcher.write("failure", **failure)
         self.status("failed")
 
+    def report(self, kind: str, rank: int = 0, **fields: Any) -> None:
+        """An event of a rank."""
+        if rank not in self._ranks:
+            self._run.rank(rank).root.mkdir(parents=True)
+            self._ranks[rank] = EventWriter(self._run.rank(rank).events, "rank", rank=rank)
+        self._ranks[rank].write(kind, **fields)
+
+    def plan(self, *, peak: int, limit: int, method: str = "sft_text") -> None:
+        """What was decided, as far as a picture shows it."""
+        found = {"total_bytes": peak, "band_bytes": peak // 20, "limit_bytes": limit, "phase": "end of backward"}
+        resources = {"gpu_type": "CPU", "gpu_count": 4}
+        write_json(self._run.plan, {"method": {"type": method}, "resources": resources, "peak": found})
+        knobs = {"data_parallel_size": 4, "zero_stage": 0, "micro_batch_size": 2, "global_batch_size": 32}
+        self._launcher.write("plan", line="plan: dp=4 zero_stage=0 mbs=2", resolved_parallelism=knobs, warnings=[])
+
     def step(self, step: int, total: int = 30, **metrics: float) -> None:
-        self._rank.write("step", step=step, total_steps=total, metrics={"loss": 3.4 - 0.1 * step, **metrics})
+        self.report("step", step=step, total_steps=total, metrics={"loss": 3.4 - 0.1 * step, **metrics})
 
     @contextmanager
     def answering(self) -> Iterator[None]:

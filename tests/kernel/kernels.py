@@ -92,6 +92,34 @@ class Kernel:
                 break
         return reply
 
+    def subshell(self) -> str:
+        """Ask for a thread that runs messages while a cell is busy; JupyterLab sends clicks to one."""
+        request = self._client.session.msg("create_subshell_request", {})
+        self._client.control_channel.send(request)
+        answer = self._client.get_control_msg(timeout=30)
+        found: str = answer["content"]["subshell_id"]
+        return found
+
+    def click(self, comm_id: str, subshell: str | None = None) -> None:
+        """Click on a button, as a browser does."""
+        content = {"comm_id": comm_id, "data": {"method": "custom", "content": {"event": "click"}}}
+        message = self._client.session.msg("comm_msg", content)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self._client.shell_channel.send(message)
+
+    def hear_comm(self, seconds: float, text: str) -> bool:
+        """Whether a message to a widget has this text within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                message = self._client.get_iopub_msg(timeout=left)
+            except Empty:
+                break
+            if message["msg_type"] == "comm_msg" and text in str(message["content"]):
+                return True
+        return False
+
     def complete(self, code: str) -> list[str]:
         """What Tab offers at the end of the code."""
         answer = self._client.complete(code, reply=True, timeout=60)

@@ -40,7 +40,11 @@ REFUSED = {
     "open quote": ("%veri_train {tiny} --name 'x", "UsageError", "No closing quotation"),
     "file and cell": ("%%veri_train job.toml\n[model]\nbase = 'x'", "UsageError", "not both"),
     "broken TOML": ("%%veri_train\n[model]\nbase = ./x\n", "InvalidRequest", "not TOML"),
-    "the widget": ("%veri_train {tiny} --data rows --display widget", "UsageError", "isn't in this release"),
+    "no such display": (
+        "%veri_train {tiny} --data rows --display widgets",
+        "UsageError",
+        "invalid choice: 'widgets'",
+    ),
     "after": ("%veri_train {tiny} --data rows --after x", "VeriError", "isn't in this release"),
     "explorer": ("%veri_explore", "UsageError", "isn't in this release"),
     "no such job": ("%veri_attach nobody", "JobNotFound", "'nobody'"),
@@ -94,7 +98,7 @@ def test_a_refused_cell_leaves_the_variable_alone(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["veri_jupyter.explore()", "job.dashboard()", "veri_jupyter.Client().training_jobs.resume('x')"],
+    ["veri_jupyter.explore()", "job.checkpoints()", "veri_jupyter.Client().training_jobs.resume('x')"],
 )
 def test_known_names_say_that_they_are_not_here(code: str, kernel: Kernel, tmp_path: Path) -> None:
     """A name of a part that this release lacks is refused by name, not unknown."""

@@ -32,8 +32,9 @@ def _quiet(kernel: Kernel) -> Iterator[None]:
 def test_the_summary_follows_the_job_to_its_end(kernel: Kernel, job: FakeJob) -> None:
     """Attach shows HTML and text, updates arrive by themselves, and the last one is the end."""
     shown = kernel.run("%veri_attach watched").shown
-    assert 1 == len(shown)
+    assert 2 == len(shown)
     assert "provisioning" in shown[0]["text/plain"]
+    assert "loss: no step yet" == shown[1]["text/plain"]
     assert "%veri_attach watched-20250101-101010-ab12" in shown[0]["text/html"]
     job.status("running")
     job.step(3, tokens_per_second=410.0)
@@ -42,6 +43,8 @@ def test_the_summary_follows_the_job_to_its_end(kernel: Kernel, job: FakeJob) ->
     assert "Step 3 of 30" in update["text/html"]
     job.status("completed")
     assert "Done in" in kernel.hear(10, until="Done in").updates[-1]["text/plain"]
+    (figure,) = kernel.hear(30, until="vnd.plotly").updates
+    assert "loss 3.10 ▁ 3.10" == figure["text/plain"]
     assert [] == kernel.hear(1.5).updates
     assert "[]\n" == kernel.run(THREADS).stdout
 
@@ -52,7 +55,7 @@ def test_one_update_reaches_every_cell_that_shows_the_job(kernel: Kernel, job: F
     kernel.run("%veri_attach watched")
     assert "['veri-pump']\n" == kernel.run(THREADS).stdout
     texts = [update["text/plain"] for update in kernel.hear(3.5).updates]
-    assert texts
+    assert "provisioning" in texts[-1]
     assert len(set(texts)) == len(texts)
     job.status("cancelled")
 
@@ -109,13 +112,13 @@ def test_a_wait_is_never_blind(kernel: Kernel, job: FakeJob) -> None:
     kernel.run("import veri_jupyter\njob = veri_jupyter.attach('watched')")
     first = kernel.run("job.wait(timeout=0.5)")
     assert "Waiting for watched; interrupting the cell leaves the job running.\n" == first.stdout
-    assert ["TimeoutError", 1] == [first.ename, len(first.shown)]
+    assert ["TimeoutError", 2] == [first.ename, len(first.shown)]
     assert [] == kernel.run("job.wait(timeout=0.5)").shown
     kernel.run("%reload_ext veri_jupyter")
     quiet = kernel.run("job.wait(timeout=0.5, quiet=True)")
     assert ("", []) == (quiet.stdout, quiet.shown)
     headless = kernel.run("job.wait(timeout=0.5)", interactive=False)
-    assert ("", 1) == (headless.stdout, len(headless.shown))
+    assert ("", 2) == (headless.stdout, len(headless.shown))
     job.status("completed")
     last = kernel.run("job.wait()")
     assert ("", []) == (last.stdout, last.shown)

@@ -33,10 +33,24 @@ def texts(cell: Any) -> list[str]:
 def test_what_is_saved_of_a_job_that_goes_on(tmp_path: Path) -> None:
     """The saved notebook says when this was true and how to see the job again."""
     FakeJob(tmp_path / "run", "goes-on")
-    (summary,) = texts(run(tmp_path, "%veri_attach goes-on").cells[1])
+    summary, chart = texts(run(tmp_path, "%veri_attach goes-on").cells[1])
     assert "○ provisioning goes-on" in summary
     assert "as of " in summary
     assert "if this stands still: %veri_attach goes-on-20250101-101010-ab12" in summary
+    assert "loss: no step yet" == chart
+
+
+def test_a_program_gets_no_widgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that was started in a notebook: five megabytes of script would be written into the file."""
+    monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb")
+    job = FakeJob(tmp_path / "run", "done")
+    for step in range(1, 2001):
+        job.step(step, 2000)
+    job.status("completed")
+    made = run(tmp_path, "%veri_attach done")
+    assert "widgets" not in made.metadata
+    assert len(nbformat.writes(made)) < 40_000
+    assert "application/vnd.plotly.v1+json" in made.cells[1].outputs[1].data
 
 
 @pytest.mark.parametrize(
@@ -65,5 +79,5 @@ def test_papermill_runs_it(tmp_path: Path) -> None:
     papermill.execute_notebook(
         tmp_path / "in.ipynb", tmp_path / "out.ipynb", kernel_name="python3", cwd=tmp_path, progress_bar=False
     )
-    (summary,) = texts(nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0])
+    summary, _ = texts(nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0])
     assert summary.startswith("✓ completed done: Done in ")

@@ -68,7 +68,14 @@ def test_it_runs_from_top_to_bottom(executed: Any) -> None:
 def test_a_later_cell_brings_the_summary_to_its_end(executed: Any) -> None:
     """The saved notebook, and the page that nbconvert makes of it, show how the job ended where it was started."""
     train = next(cell for cell in executed.cells if cell.id == "train")
-    (text,) = [output["data"]["text/plain"] for output in train.outputs if "data" in output]
+    text, chart = [output["data"]["text/plain"] for output in train.outputs if "data" in output]
+    assert chart.startswith("loss ")
     assert text.startswith("✓ completed quickstart: Done in ")
     html, _ = HTMLExporter().from_notebook_node(executed)
     assert 'aria-label="Job quickstart: completed"' in html
+
+
+@pytest.mark.matrix
+def test_it_stays_small(executed: Any) -> None:
+    """A notebook that is sent around: no widget's script, no megabyte of figures."""
+    assert len(nbformat.writes(executed)) < 300_000

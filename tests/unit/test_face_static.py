@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 from kernel_launcher.protocol.index import Entry
 from tests.unit.test_summary import NOW, RUNNING, JobView, Summary, event, status, summary
+from tests.unit.views import moment, step
 from veri_jupyter.monitor import static
 
 HOSTILE = '<script>alert("1")</script>'
@@ -25,6 +26,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -66,7 +70,7 @@ def test_a_huge_error_with_control_characters_is_short_and_plain() -> None:
     )
     for view in (ended, busy):
         shown = Summary.of(entry, view, NOW)
-        for said in (static.card(shown), static.table([shown]), *static.bundle(shown).values(), shown.line()):
+        for said in (static.card(shown), static.table([shown]), shown.text(), shown.line()):
             assert "redx" in said
             assert len(said) < 50_000
             assert [] == [character for character in said if ord(character) < 32 and character not in "\n\t"]
@@ -92,3 +96,36 @@ def test_colours_follow_the_theme() -> None:
     for _, attributes in Page(static.card(summary(*RUNNING))).tags:
         style = attributes.get("style") or ""
         assert "color: #" not in style.replace("color: #fff", "").replace("background", "")
+
+
+def test_the_chart_is_for_every_reader() -> None:
+    """A picture without a script while it runs, and a line of blocks; plotly's figure once it has ended."""
+    empty = static.chart(moment())
+    assert "loss: no step yet" == empty["text/plain"]
+    assert "no step yet" in Page(empty["text/html"]).text
+    running = static.chart(moment(*map(step, range(1, 41))))
+    assert running["text/plain"].startswith("loss 2.99 █")
+    page = Page(running["text/html"])
+    assert {"div", "svg", "g", "path", "text"} == {tag for tag, _ in page.tags}
+    assert ["loss: 2.65"] == [value["aria-label"] for tag, value in page.tags if tag == "svg"]
+    assert {"text/plain", "text/html"} == set(running)
+    ended = static.chart(moment(*map(step, range(1, 41)), status("completed")))
+    names = [trace["name"] for trace in ended["application/vnd.plotly.v1+json"]["data"]]
+    assert ["loss, each step", "loss, mean of about 5 steps"] == names[:2]
+
+
+def test_a_chart_stays_small() -> None:
+    """However long the run: it is part of a saved notebook."""
+    shown = static.chart(moment(*(step(number, 100_000) for number in range(1, 20_001)), status("completed")))
+    assert len(shown["text/html"]) < 30_000
+    assert len(str(shown["application/vnd.plotly.v1+json"])) < 20_000
+
+
+def test_the_foot_of_a_dashboard_says_when_and_how_to_go_on() -> None:
+    """That is what a saved notebook shows where the dashboard was; opened it has everything."""
+    found = static.foot(moment(step(1), name="<b>name"))
+    text = Page(found["text/html"]).text
+    for said in ("as of 11:12:22 on 2025-01-01", "if this stands still: %veri_attach <b>name-2025", "Step 1 of 100"):
+        assert said in text
+        assert said in found["text/plain"]
+    assert "loss 2.99" in found["text/plain"]

@@ -79,7 +79,7 @@ def test_text_on_the_line_is_never_evaluated(asked: dict[str, Any]) -> None:
         ("--gpu 2", "there is no --gpu. Did you mean --gpus?"),
         ("--xyz", "It takes --help, --gpus"),
         ("--display fancy", "invalid choice: 'fancy'"),
-        ("--display widget", "the widget isn't in this release"),
+        ("--display widgets", "invalid choice: 'widgets'"),
         ("-o 1x", "'1x' is no name for a variable"),
         ("-o class", "'class' is no name for a variable"),
         ("--gpus", "expected one argument"),
@@ -140,4 +140,4 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert [*job, "--hub", "--trace"] == options.PLAN.flags()
     assert ["--help", "-n", "--rank"] == options.LOGS.flags()
     assert ["--help", "--now"] == options.STOP.flags()
-    assert Namespace(help=False, id="last") == options.ATTACH.parse_line("last")
+    assert Namespace(help=False, id="last", display="auto") == options.ATTACH.parse_line("last")

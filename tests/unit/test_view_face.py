@@ -14,7 +14,7 @@ import veri_jupyter
 from kernel_launcher.__main__ import main
 from kernel_launcher.data.text import text
 from kernel_launcher.errors import InvalidRequest
-from veri_jupyter import checks, environment, magics, options
+from veri_jupyter import checks, magics, options
 from veri_jupyter.data import shown
 from veri_jupyter.data.widget import leaf
 from veri_jupyter.environment import Frontend
@@ -114,8 +114,8 @@ def test_without_ipywidgets_a_widget_is_refused(
     sample: Sample, published: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And where none is asked for, there is HTML."""
-    monkeypatch.setattr(checks, "has_ipywidgets", lambda: False)
-    with pytest.raises(InvalidRequest, match="ipywidgets is not installed"):
+    monkeypatch.setattr(checks, "has_widgets", lambda: False)
+    with pytest.raises(InvalidRequest, match="its packages are not installed"):
         veri_jupyter.show_data(sample.tiny, sample.heldout, display="widget")
 
 
@@ -128,7 +128,7 @@ def test_a_widget_is_shown_where_one_is_known_to_be_seen(
 ) -> None:
     """Else HTML. Beside a widget, what the saved notebook keeps: the summary, and the rows for pages without it."""
     display, known, widget = asked
-    monkeypatch.setattr(shown, "shows_widgets", lambda: known)
+    monkeypatch.setattr(shown, "has_live_widgets", lambda: known)
     data = veri_jupyter.show_data(sample.tiny, sample.heldout, display=display)
     data.show()
     assert widget == any(WIDGET in output for output in published)
@@ -145,30 +145,6 @@ def test_none_shows_nothing(sample: Sample, published: list[Any]) -> None:
     data._ipython_display_()
     assert [] == published
     assert 2 == len(data.to_json()["rows"])
-
-
-def request(metadata: dict[str, Any] | None, *, allow_stdin: bool = True) -> Any:
-    kernel = SimpleNamespace(_allow_stdin=allow_stdin, get_parent=lambda _: {"metadata": metadata})
-    return SimpleNamespace(kernel=kernel)
-
-
-@pytest.mark.parametrize(
-    ("shell", "expected"),
-    [
-        (None, False),
-        (SimpleNamespace(kernel=None), False),
-        (request({"cellId": "x"}), True),
-        (request({"cellId": "x"}, allow_stdin=False), False),
-        (request({}), False),
-        (request(None), False),
-    ],
-)
-def test_which_pages_are_known_to_show_widgets(shell: Any, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that name the cell of a request, with a person in front of them, and ipywidgets in the kernel."""
-    monkeypatch.setattr(environment, "shell", lambda: shell)
-    assert expected == environment.shows_widgets()
-    monkeypatch.setattr(environment, "has_ipywidgets", lambda: False)
-    assert not environment.shows_widgets()
 
 
 def test_leafing(sample: Sample) -> None:

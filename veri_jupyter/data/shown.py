@@ -15,7 +15,7 @@ from kernel_launcher.secrets import shown
 from veri_jupyter import checks
 from veri_jupyter.api import read_job
 from veri_jupyter.data import html
-from veri_jupyter.environment import frontend, shows_widgets
+from veri_jupyter.environment import frontend, has_live_widgets
 from veri_jupyter.monitor.show import say
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ShownData:
             return
         if not frontend().is_kernel:
             say([text(self.view, colour=sys.stdout.isatty())])
-        elif self._display == "widget" or (self._display == "auto" and shows_widgets()):
+        elif self._display == "widget" or (self._display == "auto" and has_live_widgets()):
             self._show_widget()
         else:
             _publish({"text/plain": str(self), "text/html": self._repr_html_()})

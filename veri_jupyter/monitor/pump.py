@@ -1,17 +1,18 @@
-"""The one drawing thread of a kernel: it keeps the summary of each watched job current, and does nothing else.
+"""The one drawing thread of a kernel: it keeps every picture of each watched job current, and does nothing else.
 
-It calls ``draw`` and never prints: what a thread prints after a message from the browser is lost, an update of a
-display arrives. It lives only while a job is watched.
+Whatever writes to a widget runs here; callbacks of buttons and tabs only ``post``. It never prints: what a thread
+prints after a message from the browser is lost, an update of a display arrives. It lives only while there is work.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from kernel_launcher.launcher.client import Watcher
     from kernel_launcher.protocol.fold import JobView
@@ -20,28 +21,58 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class Picture(Protocol):
+    """Something on screen that shows a job."""
+
+    def draw(self, entry: Entry, view: JobView) -> None:
+        """Show the job as it is."""
+
+    def close(self) -> None:
+        """Something else takes its place."""
+
+
 class Pump:
     """Draws each watched job about once a second, for the last time when it has ended.
 
     Args:
-        draw: Shows a job as it is; called in the pump's thread.
         seconds: From one round to the next.
     """
 
-    def __init__(self, draw: Callable[[Entry, JobView], None], seconds: float = 1.0) -> None:
-        self._draw = draw
+    def __init__(self, seconds: float = 1.0) -> None:
         self._seconds = seconds
         self._watched: dict[str, Watcher] = {}
+        self._pictures: dict[Hashable, tuple[str, Picture]] = {}
+        self._actions: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
+        self._soon = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, watcher: Watcher) -> None:
-        """Keep a job current until it ends; the watcher belongs to the pump from now on."""
+    def watch(
+        self,
+        watcher: Watcher,
+        pictures: dict[Hashable, Picture],
+        gone: Callable[[Hashable], bool] = lambda _: False,
+    ) -> None:
+        """Keep pictures of a job current until it ends; the watcher belongs to the pump from now on.
+
+        Args:
+            watcher: Of the job.
+            pictures: By their place on screen; what was at that place before is closed.
+            gone: Whether a place is not on screen any more, of this job or of another: what was there is closed, too.
+        """
+        job_id = watcher.entry.id
         with self._changed:
-            self._watched[watcher.entry.id] = watcher
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="veri-pump", daemon=True)
-                self._thread.start()
+            for place in [place for place in self._pictures if place in pictures or gone(place)]:
+                self._actions.append(self._pictures.pop(place)[1].close)
+            self._pictures.update({place: (job_id, picture) for place, picture in pictures.items()})
+            self._watched[job_id] = watcher
+            self._wake()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something in the pump's thread, then draw."""
+        with self._changed:
+            self._actions.append(action)
+            self._wake()
 
     def watches(self, job_id: str) -> bool:
         """Whether a job is kept current."""
@@ -50,41 +81,68 @@ class Pump:
     def settle(self, job_id: str, timeout: float = 10.0) -> None:
         """Wait until the end of a job that has ended is drawn; at once for a job that is not watched."""
         with self._changed:
+            self._soon = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: job_id not in self._watched, timeout)
 
     def close(self) -> None:
-        """Watch nothing any more, and end the thread."""
+        """Watch nothing any more, and end the thread; what is on screen stays."""
         with self._changed:
             self._watched.clear()
+            self._pictures.clear()
+            self._actions.clear()
+            self._soon = True
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join(timeout=10)
 
+    def _wake(self) -> None:
+        self._soon = True
+        self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="veri-pump", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
-        while watchers := self._next_round():
-            for watcher in watchers:
+        while self._next_round():
+            while self._actions:
+                self._safely(self._actions.popleft(), "a click could not be followed")
+            for watcher in list(self._watched.values()):
                 if not self._goes_on(watcher):
                     self._forget(watcher)
 
-    def _next_round(self) -> list[Watcher]:
+    def _next_round(self) -> bool:
         with self._changed:
             if self._watched:
-                self._changed.wait(self._seconds)
-            if not self._watched:
+                self._changed.wait_for(lambda: self._soon, self._seconds)
+            self._soon = False
+            if not self._watched and not self._actions:
                 self._thread = None
-            return list(self._watched.values())
+                return False
+            return True
 
     def _goes_on(self, watcher: Watcher) -> bool:
-        try:
-            view = watcher.refresh()
-            self._draw(watcher.entry, view)
-        except Exception:
-            # Whatever is wrong with one job must not end the thread that draws the others.
-            _log.exception("the summary of %s is no longer kept current", watcher.entry.id)
+        entry = watcher.entry
+        what = f"{entry.id} is no longer kept current"
+        found: list[JobView] = []
+        self._safely(lambda: found.append(watcher.refresh()), what)
+        if not found:
             return False
-        return not view.status.is_terminal
+        for place, (job_id, picture) in list(self._pictures.items()):
+            if job_id == entry.id and not self._safely(lambda: picture.draw(entry, found[0]), what):  # noqa: B023
+                self._pictures.pop(place, None)
+        has_pictures = any(job_id == entry.id for job_id, _ in list(self._pictures.values()))
+        return has_pictures and not found[0].status.is_terminal
+
+    def _safely(self, act: Callable[[], object], what: str) -> bool:
+        try:
+            act()
+        except Exception:
+            # Whatever is wrong with one picture must not end the thread that draws the others.
+            _log.exception(what)
+            return False
+        return True
 
     def _forget(self, watcher: Watcher) -> None:
         with self._changed:

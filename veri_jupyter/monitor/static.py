@@ -7,17 +7,23 @@ its own, white on a tone that is dark enough for it (contrast above 4.5). Withou
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.states import Status
+from veri_jupyter.environment import has_widgets
+from veri_jupyter.monitor.chart import axis_end, main_panels
+from veri_jupyter.monitor.series import MOST_POINTS
+from veri_jupyter.monitor.spark import blocks, svg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernel_launcher.protocol.summary import Summary
+    from veri_jupyter.monitor.moment import Moment
 
 _TONES = {Status.COMPLETED: "#1a7f37", Status.FAILED: "#c62828", Status.CANCELLED: "#59636e"}
 _BUSY = "#0b65c2"
+_POINTS_IN_FOOT = 150  # it is sent again and again, and seldom opened
 
 _QUIET = "color: var(--jp-ui-font-color2, var(--vscode-descriptionForeground, inherit))"
 _MONO = "font-family: var(--jp-code-font-family, ui-monospace, monospace)"
@@ -26,9 +32,31 @@ _CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; white-s
 _FONT = "font: 13px/1.5 var(--jp-ui-font-family, system-ui, sans-serif); font-variant-numeric: tabular-nums"
 
 
-def bundle(summary: Summary) -> dict[str, str]:
+def bundle(moment: Moment) -> dict[str, Any]:
     """The summary for every reader: HTML, and text for those that show none."""
-    return {"text/plain": summary.text(), "text/html": card(summary)}
+    return {"text/plain": moment.summary.text(), "text/html": card(moment.summary)}
+
+
+def chart(moment: Moment) -> dict[str, Any]:
+    """The chart for every reader: a picture and a line of blocks while it runs, plotly's figure at the end."""
+    found: dict[str, Any] = dict(_pictures(moment, MOST_POINTS))
+    if moment.view.status.is_terminal and moment.view.steps and has_widgets():
+        from veri_jupyter.monitor.figures import mime
+
+        found |= mime(moment)
+    return found
+
+
+def foot(moment: Moment) -> dict[str, Any]:
+    """What is below a dashboard: a line, when it was true and how to go on; opened, the whole summary."""
+    summary, pictures = moment.summary, _pictures(moment, _POINTS_IN_FOOT)
+    said = f"{summary.glyph} {summary.word} {summary.name} · {summary.seen} · {summary.again}: "
+    html = (
+        f'<details style="{_FONT}; {_QUIET}"><summary style="cursor: pointer">{escape(said)}'
+        f'<code style="white-space: nowrap">{escape(summary.attach)}</code></summary>{card(summary)}'
+        f"{pictures['text/html']}</details>"
+    )
+    return {"text/plain": f"{summary.text()}\n{pictures['text/plain']}", "text/html": html}
 
 
 def card(summary: Summary) -> str:
@@ -53,6 +81,26 @@ def table(summaries: Sequence[Summary]) -> str:
     heads = "".join(f'<th scope="col" style="{_CELL}">{head}</th>' for head in ("status", "job", "progress", "loss"))
     rows = "".join(map(_row, summaries))
     return f'<table style="{_FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _pictures(moment: Moment, most: int) -> dict[str, str]:
+    panels, end = main_panels(moment, most), axis_end(moment)
+    return {
+        "text/plain": "\n".join(map(blocks, panels)),
+        "text/html": "".join(f"<div>{svg(panel, last_step=end)}</div>" for panel in panels),
+    }
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts whose first column says what a row is."""
+    heads = "".join(f'<th scope="col" style="{_CELL}">{escape(cell)}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row" style="{_CELL}">{escape(name)}</th>'
+        + "".join(f'<td style="{_CELL}; white-space: normal">{escape(cell)}</td>' for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    return f'<table style="{_FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _row(summary: Summary) -> str:
