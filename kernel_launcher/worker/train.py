@@ -54,6 +54,7 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     rows = open_rows(assignment, models.policy.get_input_embeddings().num_embeddings)
     tokenizer.pad_token = choose_pad_token(tokenizer)
 
+    _meet(assignment)
     group.join(plan, rank, device)
     trainer = _make_trainer(assignment, models, tokenizer=tokenizer, rows=rows, adapter=adapter)
     if adapter is not None:
@@ -84,6 +85,15 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
         trust_remote_code=base.trust_remote_code,
     )
     reporter.put("artifact", **artifact)
+
+
+def _meet(assignment: Assignment) -> None:
+    """Return once rank 0 holds the weights: reading them may take longer than a process group waits."""
+    ready = assignment.run.rank(0, assignment.rank.attempt).ready
+    if assignment.rank.is_first:
+        ready.touch()
+    else:
+        wait_for_first_rank(ready, assignment)
 
 
 def _make_trainer(assignment: Assignment, models: Models, *, tokenizer: Any, rows: Any, adapter: Any) -> Any:
