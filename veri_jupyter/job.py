@@ -20,6 +20,7 @@ from veri_jupyter import checks, not_yet
 from veri_jupyter.environment import DISPLAYS
 from veri_jupyter.monitor import static
 from veri_jupyter.monitor.moment import Moment, Planned
+from veri_jupyter.monitor.sample_table import SampleTable
 from veri_jupyter.monitor.series import LEAST_POINTS, MOST_POINTS
 from veri_jupyter.monitor.show import follow, need_widgets, pump, show, summarise
 
@@ -134,6 +135,13 @@ class Job:
         low = 0 if from_step is None else bisect_left(view.steps, from_step)
         high = len(view.steps) if to_step is None else bisect_right(view.steps, to_step)
         return _thinned(view.metric_rows(keys)[low:high], max_points)
+
+    def samples(self) -> SampleTable:
+        """What the model answered to the same prompts before it was trained, during, and at the end.
+
+        Rounds that were skipped are left out; ``events()`` has them with the reason.
+        """
+        return SampleTable(self._view.samples)
 
     def logs(self, rank: int | None = None, n: int = 200) -> list[str]:
         """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings."""

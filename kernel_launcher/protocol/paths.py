@@ -37,6 +37,11 @@ class RankDir:
     def failure(self) -> Path:
         return self.root / "failure.json"
 
+    @property
+    def ready(self) -> Path:
+        """There once this rank holds the weights that it reads for the others."""
+        return self.root / "ready"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDir:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +40,7 @@ MOST_OF_THE_RUN = 0.05
 _ROUNDS_BETWEEN = 3
 _OWN_PROMPTS = 3
 _LONGEST_OWN_PROMPT = 512
+_ROWS_LOOKED_AT = 1000
 # Plain text has no prompt: this much of its beginning is one.
 _BEGINNING = 16
 
@@ -65,7 +67,7 @@ class SamplePrompt:
 
 
 def choose_prompts(plan: Plan, rows: Any, tokenizer: Any) -> list[SamplePrompt]:
-    """The user's prompts, or those of the three rows that training comes to last.
+    """The user's prompts, or those of the three rows that training comes to last; none, if no row has a short one.
 
     No row is kept out of training for it: that would be another run. The last ones are unseen until the end of the
     first epoch, which is where most runs end.
@@ -75,26 +77,20 @@ def choose_prompts(plan: Plan, rows: Any, tokenizer: Any) -> list[SamplePrompt]:
         return [_asked(prompt, codec, tokenizer) for prompt in plan.method.sample_prompts]
     frame = _frame(codec)
     found: dict[tuple[int, ...], SamplePrompt] = {}
-    for trained_in, ids in _last_prompts(plan, rows):
-        if len(ids) <= _LONGEST_OWN_PROMPT:
+    for trained_in, ids in islice(_last_prompts(plan, rows), _ROWS_LOOKED_AT):
+        if 0 < len(ids) <= _LONGEST_OWN_PROMPT:
             found[ids] = SamplePrompt(_shown(ids, tokenizer, frame), ids, trained_in)
         if len(found) == _OWN_PROMPTS:
             break
     return list(found.values())
 
 
-def order_of_rows(count: int, seed: int) -> list[int]:
-    """The rows of the first epoch in the order in which training takes them."""
-    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
-    return order
-
-
 def _last_prompts(plan: Plan, rows: Any) -> Iterator[tuple[int, tuple[int, ...]]]:
-    order = order_of_rows(len(rows), plan.method.seed)
+    """Of each row the step that trains it, and its prompt; the last row of the first epoch first."""
+    # As accelerate's sampler shuffles them.
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(plan.method.seed))
     for place in reversed(range(len(order))):
-        ids = _prompt_of(rows[order[place]])
-        if ids:
-            yield place // (plan.method.global_batch_size or 1) + 1, ids
+        yield place // (plan.method.global_batch_size or 1) + 1, _prompt_of(rows[int(order[place])])
 
 
 def _prompt_of(row: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
@@ -177,9 +173,7 @@ class Samples(TrainerCallback):
         if _as_the_first(share <= MOST_OF_THE_RUN, model):
             self._round(state, model)
         else:
-            reason = (
-                f"with these, samples would have taken {share:.0%} of the time; {MOST_OF_THE_RUN:.0%} is the most"
-            )
+            reason = f"samples would have taken {share:.0%} of the run so far, and {MOST_OF_THE_RUN:.0%} is the most"
             self._report(state, [], skipped=reason)
 
     def on_train_end(self, _: Any, state: Any, *__: Any, model: Any, **___: Any) -> None:
@@ -247,7 +241,7 @@ def answer(model: Any, tokenizer: Any, prompts: Sequence[SamplePrompt]) -> list[
 def _said(row: list[int], stops: list[int], tokenizer: Any) -> dict[str, Any]:
     end = next((place for place, token in enumerate(row) if token in stops), None)
     said = row[:end]
-    text = str(tokenizer.decode(said, skip_special_tokens=True)).strip()
+    text = str(tokenizer.decode(said, skip_special_tokens=True))
     return {"text": text, "tokens": len(said), "finished": end is not None}
 
 

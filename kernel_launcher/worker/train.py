@@ -61,6 +61,7 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     rows = open_rows(assignment, vocabulary)
     tokenizer.pad_token = choose_pad_token(tokenizer)
 
+    _meet(assignment)
     group.join(plan, rank, device)
     trainer = _make_trainer(assignment, models, tokenizer=tokenizer, rows=rows, adapter=adapter)
     if adapter is not None:
@@ -102,6 +103,15 @@ def _save(
         method=assignment.plan.method,
         trust_remote_code=base.trust_remote_code,
     )
+
+
+def _meet(assignment: Assignment) -> None:
+    """Return once rank 0 holds the weights: reading them may take longer than a process group waits."""
+    ready = assignment.run.rank(0, assignment.rank.attempt).ready
+    if assignment.rank.is_first:
+        ready.touch()
+    else:
+        wait_for_first_rank(ready, assignment)
 
 
 def _make_trainer(assignment: Assignment, models: Models, *, tokenizer: Any, rows: Any, adapter: Any) -> Any:

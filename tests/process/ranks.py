@@ -78,7 +78,7 @@ def started(run: RunDir, environment: Mapping[str, str] | None = None) -> Iterat
     ranks = Ranks(run, launcher, [])
     try:
         ranks.wait_until(lambda: is_alive(run))
-        port = _free_port()
+        port = free_port()
         for number in range(world_size):
             ranks.processes.append(_start(run, number, world_size, port, environment or {}))
         yield ranks
@@ -96,10 +96,10 @@ def completed(run: RunDir, environment: Mapping[str, str] | None = None) -> RunD
     return run
 
 
-def in_turn(runs: Sequence[RunDir], seconds: float = 280, module: str = "tests.process.cells") -> None:
+def in_turn(runs: Sequence[RunDir], seconds: float = 840, module: str = "tests.process.cells") -> None:
     """Do several jobs of as many ranks, one after the other in the same processes; fails if one fails."""
     world_size = _world_size(runs[0])
-    port = _free_port()
+    port = free_port()
     logs_of = [runs[0].root.parent / f"rank_{number}.log" for number in range(world_size)]
     processes = []
     for number, path in enumerate(logs_of):
@@ -163,7 +163,8 @@ def _environment(run: RunDir, number: int, world_size: int, port: int) -> dict[s
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.paths import RunDir
     from tests.conftest import Sample
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
 STEPS = 10
 # Relative to stage 0: in float32 what another order of sums makes, in bfloat16 that of roundings, too.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.paths import RunDir
     from tests.conftest import Sample
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
 GLOBAL_BATCH = 8
 STEPS = 2

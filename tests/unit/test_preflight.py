@@ -189,7 +189,7 @@ def test_this_very_interpreter_is_an_environment():
     """The question that is put to another interpreter is understood by a real one."""
     answer = environment._ask(sys.executable)
     assert isinstance(answer, dict)
-    assert {"veri-jupyter", *NEEDED} == set(answer)
+    assert {"veri-jupyter", *NEEDED, *environment.OPTIONAL} == set(answer)
     assert __version__ == answer["veri-jupyter"]
 
 

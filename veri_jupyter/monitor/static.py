@@ -28,8 +28,8 @@ _POINTS_IN_FOOT = 150  # it is sent again and again, and seldom opened
 _QUIET = "color: var(--jp-ui-font-color2, var(--vscode-descriptionForeground, inherit))"
 _MONO = "font-family: var(--jp-code-font-family, ui-monospace, monospace)"
 _LINE = "1px solid rgba(127, 127, 127, .35)"
-_CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; white-space: nowrap"
-_FONT = "font: 13px/1.5 var(--jp-ui-font-family, system-ui, sans-serif); font-variant-numeric: tabular-nums"
+CELL = "text-align: left; vertical-align: top; padding: 2px 14px 2px 0; white-space: nowrap"
+FONT = "font: 13px/1.5 var(--jp-ui-font-family, system-ui, sans-serif); font-variant-numeric: tabular-nums"
 
 
 def bundle(moment: Moment) -> dict[str, Any]:
@@ -72,15 +72,15 @@ def card(summary: Summary) -> str:
         ]
     )
     label = escape(f"Job {summary.name}: {summary.word}", quote=True)
-    style = f"{_FONT}; max-width: 54em; border: {_LINE}; border-radius: 6px; padding: 8px 12px; margin: 4px 0"
+    style = f"{FONT}; max-width: 54em; border: {_LINE}; border-radius: 6px; padding: 8px 12px; margin: 4px 0"
     return f'<div role="group" aria-label="{label}" style="{style}">{body}</div>'
 
 
 def table(summaries: Sequence[Summary]) -> str:
     """Several jobs as an HTML table, a row each."""
-    heads = "".join(f'<th scope="col" style="{_CELL}">{head}</th>' for head in ("status", "job", "progress", "loss"))
+    heads = "".join(f'<th scope="col" style="{CELL}">{head}</th>' for head in ("status", "job", "progress", "loss"))
     rows = "".join(map(_row, summaries))
-    return f'<table style="{_FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<table style="{FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def _pictures(moment: Moment, most: int) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _row(summary: Summary) -> str:
     loss = dict(summary.figures).get("loss", "")
     progress = f'<span style="white-space: normal">{escape(summary.progress)}</span>'
     cells = (_badge(summary), f"<code>{escape(summary.id)}</code>", progress, escape(loss))
-    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
 def _head(summary: Summary) -> str:
