@@ -316,3 +316,16 @@ def test_the_keyboard_is_enough(server: Server, browser: Browser, tmp_path: Path
         heard = json.dumps(page.page.accessibility.snapshot() if hasattr(page.page, "accessibility") else {})
         assert "Job keys" in (heard if heard != "{}" else found.inner_html())
     job.status("cancelled")
+
+
+@pytest.mark.matrix
+def test_jobs_side_by_side(server: Server, browser: Browser, tmp_path: Path, pictures: Path) -> None:
+    """compare() draws the losses on one chart, and a table of what differs."""
+    made = [runs.job(tmp_path, "one", 40), runs.job(tmp_path, "other", 57, method="dpo")]
+    with server.notebook(browser, "import veri_jupyter\nveri_jupyter.compare('one', 'other')") as page:
+        page.run_cell(0)
+        page.output(0).locator(".js-plotly-plot .scatterlayer").first.wait_for()
+        assert "type" in page.output(0).get_by_role("table").inner_text()
+        page.screenshot("compare", 0, pictures)
+    for job in made:
+        job.status("cancelled")
