@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -185,14 +186,19 @@ def test_what_a_minute_costs(server: Server, browser: Browser, tmp_path: Path) -
         page.run_cell(1)
         board(page)
         page.page.wait_for_timeout(3000)
-        start, before = time.monotonic(), sum(size for _, size in page.received)
+        start, before, drawn = time.monotonic(), sum(size for _, size in page.received), []
         for step in range(5_001, 5_021):
             runs.advance(job, step, step, total=10_000)
             job.report("heartbeat", 0, step=step, memory_bytes=step * 10**6, peak_memory_bytes=step * 10**6)
-            page.page.wait_for_timeout(1000)
+            written = time.monotonic()
+            says(board(page), f"Step {step} of")
+            drawn.append(time.monotonic() - written)
+            page.page.wait_for_timeout(max(0.0, 1000 * (1 - drawn[-1])))
         sent = sum(size for _, size in page.received) - before
         a_minute = sent / (time.monotonic() - start) * 60
-        print(f"{a_minute:,.0f} bytes a minute")
+        print(
+            f"{a_minute:,.0f} bytes a minute; from event to picture {median(drawn):.2f} s, at most {max(drawn):.2f}"
+        )
         assert 0 < a_minute < BYTES_A_MINUTE
     job.status("cancelled")
 
@@ -310,3 +316,16 @@ def test_the_keyboard_is_enough(server: Server, browser: Browser, tmp_path: Path
         heard = json.dumps(page.page.accessibility.snapshot() if hasattr(page.page, "accessibility") else {})
         assert "Job keys" in (heard if heard != "{}" else found.inner_html())
     job.status("cancelled")
+
+
+@pytest.mark.matrix
+def test_jobs_side_by_side(server: Server, browser: Browser, tmp_path: Path, pictures: Path) -> None:
+    """compare() draws the losses on one chart, and a table of what differs."""
+    made = [runs.job(tmp_path, "one", 40), runs.job(tmp_path, "other", 57, method="dpo")]
+    with server.notebook(browser, "import veri_jupyter\nveri_jupyter.compare('one', 'other')") as page:
+        page.run_cell(0)
+        page.output(0).locator(".js-plotly-plot .scatterlayer").first.wait_for()
+        assert "type" in page.output(0).get_by_role("table").inner_text()
+        page.screenshot("compare", 0, pictures)
+    for job in made:
+        job.status("cancelled")

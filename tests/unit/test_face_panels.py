@@ -69,7 +69,8 @@ def test_memory_is_planned_as_an_outline_and_measured_solid() -> None:
     page = Page(panels.memory(moment(beat(0, 16 * GB, 18 * GB), beat(1, 15 * GB, 15 * GB))))
     assert "rank 016.0 / 18.0 GBrank 115.0 / 15.0 GB" in page.text
     assert "planned 17.0 GB" in page.text
-    assert 2 == sum(value.get("class") == "plan" for _, value in page.tags)
+    assert "rank 2—rank 3—" in page.text
+    assert 4 == sum(value.get("class") == "plan" for _, value in page.tags)
     assert 1 == sum(value.get("class") == "value over" for _, value in page.tags)
 
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from kernel_launcher.protocol.files import readable
+from kernel_launcher.protocol.fold import RankView
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import MOST_RANKS_LISTED, QUIET_SECONDS, duration, size
 from veri_jupyter.monitor.chart import main_panels
@@ -17,7 +18,6 @@ from veri_jupyter.monitor.spark import number
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernel_launcher.protocol.fold import RankView
     from veri_jupyter.monitor.moment import Moment
 
 
@@ -73,7 +73,11 @@ def figures(moment: Moment) -> str:
 def memory(moment: Moment) -> str:
     """Bytes of each rank: planned as an outline, measured solid; of many ranks the least, the middle, the most."""
     planned = moment.planned
-    ranks = [(f"rank {rank}", each.memory_bytes, each.peak_memory_bytes) for rank, each in _ranks(moment)]
+    known = dict(_ranks(moment))
+    # A rank that is planned has its place before it reports, so that nothing moves.
+    places = sorted({*known, *range(planned.ranks if planned.peak_bytes else 0)})
+    found = [(f"rank {place}", known.get(place, RankView())) for place in places]
+    ranks = [(name, each.memory_bytes, each.peak_memory_bytes) for name, each in found]
     if len(ranks) > MOST_RANKS_LISTED:
         now, most = [row[1] for row in ranks], [row[2] for row in ranks]
         ranks = [(name, int(pick(now)), int(pick(most))) for name, pick in _PICKS.items()]
@@ -160,12 +164,13 @@ def _rank(name: str, now: int, most: int, planned: int, full: int) -> str:
         return f"{100 * count / full:.1f}%"
 
     outline = f'<div class="plan" style="width: {share(planned)}"></div>' if planned else ""
+    value = f"<b>{_without_unit(now, most)}</b> / {size(most)}" if most else "—"
     over = " over" if planned and most > planned else ""
     return (
         f'<div class="veri-rank"><span class="label">{name}</span><div class="veri-track" role="img" '
         f'aria-label="{name}: {size(now)}, at most {size(most)}">'
         f'<div class="now" style="width: {share(now)}"></div><div class="most" style="left: {share(most)}"></div>'
-        f'{outline}</div><span class="value{over}"><b>{_without_unit(now, most)}</b> / {size(most)}</span></div>'
+        f'{outline}</div><span class="value{over}">{value}</span></div>'
     )
 
 
