@@ -157,12 +157,7 @@ class Moment:
     @property
     def samples(self) -> list[tuple[int, list[dict[str, Any]]]]:
         """Answers of the model by step, oldest first; empty where the run takes none."""
-        # Not yet a field of the fold: a run without the event, and a fold without the field, look the same.
-        found = getattr(self.view, "samples", None) or []
-        rows = [(row.get("step", 0), row.get("samples")) if isinstance(row, dict) else tuple(row) for row in found]
-        return [
-            (int(step), [each for each in answers if isinstance(each, dict)]) for step, answers in rows if answers
-        ]
+        return [(answered.step, answered.samples) for answered in self.view.samples if answered.samples]
 
 
 def _number(row: dict[str, Any], metric: str) -> float | None:

@@ -52,7 +52,7 @@ def foot(moment: Moment) -> dict[str, Any]:
     summary, pictures = moment.summary, _pictures(moment, _POINTS_IN_FOOT)
     said = f"{summary.glyph} {summary.word} {summary.name} · {summary.seen} · {summary.again}: "
     html = (
-        f'<details style="{_FONT}; {_QUIET}"><summary style="cursor: pointer">{escape(said)}'
+        f'<details style="{FONT}; {_QUIET}"><summary style="cursor: pointer">{escape(said)}'
         f'<code style="white-space: nowrap">{escape(summary.attach)}</code></summary>{card(summary)}'
         f"{pictures['text/html']}</details>"
     )
@@ -93,14 +93,14 @@ def _pictures(moment: Moment, most: int) -> dict[str, str]:
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts whose first column says what a row is."""
-    heads = "".join(f'<th scope="col" style="{_CELL}">{escape(cell)}</th>' for cell in head)
+    heads = "".join(f'<th scope="col" style="{CELL}">{escape(cell)}</th>' for cell in head)
     body = "".join(
-        f'<tr><th scope="row" style="{_CELL}">{escape(name)}</th>'
-        + "".join(f'<td style="{_CELL}; white-space: normal">{escape(cell)}</td>' for cell in cells)
+        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th>'
+        + "".join(f'<td style="{CELL}; white-space: normal">{escape(cell)}</td>' for cell in cells)
         + "</tr>"
         for name, *cells in rows
     )
-    return f'<table style="{_FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table style="{FONT}; color: inherit"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _row(summary: Summary) -> str:
