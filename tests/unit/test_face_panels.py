@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.unit.test_face_static import HOSTILE, Page
 from tests.unit.test_summary import event, status
 from tests.unit.views import GB, beat, moment, step
@@ -129,21 +127,6 @@ def test_samples_mark_what_changed() -> None:
     assert "step 5" not in page.text
     assert "<mark>B</mark>" in samples.html(steps)
     assert "takes no samples" in samples.html([])
-
-
-@pytest.mark.parametrize(
-    "found",
-    [[(5, [{"prompt": "p", "text": "t"}])], [{"step": 5, "samples": [{"prompt": "p", "text": "t"}]}]],
-)
-def test_samples_of_the_fold(found: object) -> None:
-    """As pairs or as events."""
-    shown = moment(step(1))
-
-    class View:
-        samples = found
-
-    object.__setattr__(shown, "view", View())
-    assert [(5, [{"prompt": "p", "text": "t"}])] == shown.samples
 
 
 def test_a_young_run_can_be_seen() -> None:
