@@ -10,7 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import fold, load, overhead, planner, training
+from tests.benchmarks import fold, load, overhead, planner, ranks, sharded, training
 
 BENCHMARKS = {
     "load": load.run,
@@ -18,6 +18,8 @@ BENCHMARKS = {
     "planner": planner.run,
     "overhead": overhead.run,
     "training": training.run,
+    "ranks": ranks.run,
+    "sharded": sharded.run,
 }
 
 
