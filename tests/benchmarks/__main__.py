@@ -10,7 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import dashboard, data, fold, load, overhead, planner, training
+from tests.benchmarks import dashboard, data, fold, load, overhead, planner, ranks, sharded, training
 
 BENCHMARKS = {
     "load": load.run,
@@ -20,6 +20,8 @@ BENCHMARKS = {
     "data": data.run,
     "overhead": overhead.run,
     "training": training.run,
+    "ranks": ranks.run,
+    "sharded": sharded.run,
 }
 
 
