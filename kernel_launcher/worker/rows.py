@@ -43,8 +43,8 @@ _REPORTED = ("answers_cut", "difference_cut", "nothing_trained")
 _PROGRESS_SECONDS = 5.0
 
 
-def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, reporter: Reporter) -> None:
-    """Read, check and tokenise every row; the file appears when all of them are good.
+def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, reporter: Reporter) -> bool:
+    """Read, check and tokenise every row; the file appears when all of them are good. Whether any row is a chat.
 
     Raises:
         DataError: The rows cannot be had, or are not those that the cell checked.
@@ -80,6 +80,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
         reporter.say(line)
     for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
+    return report.rows > report.plain_rows
 
 
 def wait_for_rows(assignment: Assignment) -> None:
