@@ -78,9 +78,12 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
     reporter.put("data", **summary, row=row)
     for line in _told(report, summary, row):
         reporter.say(line)
+    chats = report.rows > report.plain_rows
+    if method.chat_template is not None and not chats:
+        reporter.warn("no row is a chat, so chat_template changes none: prompts and plain text stay as they are.")
     for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
-    return report.rows > report.plain_rows
+    return chats
 
 
 def wait_for_rows(assignment: Assignment) -> None:
