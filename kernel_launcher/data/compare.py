@@ -41,9 +41,16 @@ def sides(example: Preference) -> tuple[Messages, Messages] | tuple[PromptComple
 
 
 def shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many items, or characters, two sequences share at their start."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    """How many items, or characters, two sequences of one type share at their start."""
+    # Slices are compared in C: two million characters take 1 ms, one by one 100 ms.
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _one_answer(turns: Turns, at: int, side: str) -> int:

@@ -18,7 +18,7 @@ from kernel_launcher.data.examples import Preference, Text
 from kernel_launcher.data.faults import DataRefusal, RowFaults, no_rows, refused_rows
 from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.lengths import Lengths, padding_share
-from kernel_launcher.data.lint import Linter
+from kernel_launcher.data.lint import Linter, not_allowed
 from kernel_launcher.data.mark import Marker
 from kernel_launcher.data.pack import bins
 from kernel_launcher.data.prepare import length_setting
@@ -152,20 +152,20 @@ class Look:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is suspicious about the rows, errors first."""
+        """What is suspicious about the rows and not allowed, errors first."""
         self._linter.refuse(self._faults)
-        return self._linter.findings()
+        return not_allowed(self._linter.findings(), self._asked.method.allow)
 
     @cached_property
     def _lengths(self) -> Mapping[str, Any]:
         method = self._asked.method
         batch, packed = _micro_batch(method), self._packed
         report = self._tally.report(self._formats, packed if method.packing else None)
-        saves = None
+        rows = saves = None
         if packed:
             computed = 1 - report.unpacked_padding_share(batch), 1 - padding_share(packed, report.tokens, batch)
-            saves = round(1 - computed[0] / computed[1], 4)
-        return report.summary(batch) | {"packing_saves": saves}
+            rows, saves = round(len(self._widths) / len(packed), 2), round(1 - computed[0] / computed[1], 4)
+        return report.summary(batch) | {"packing_rows": rows, "packing_saves": saves}
 
     @cached_property
     def _packed(self) -> Lengths:

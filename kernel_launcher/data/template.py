@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 Spans = tuple[tuple[int, int], ...]
 _TAG = re.compile(r"\{%-?\s*generation\s*-?%\}")
 # A template raises by itself, or through what it does with a value that it did not expect.
-_RAISED = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_RAISED = (
+    TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 class Template:
@@ -79,4 +81,5 @@ class Template:
 
 
 def _refused(error: Exception) -> DataRefusal:
-    return DataRefusal(f"the chat template does not take it: {error}.")
+    reason = str(error).rstrip(".") or type(error).__name__  # a MemoryError says nothing
+    return DataRefusal(f"the chat template does not take it: {reason}.")

@@ -59,7 +59,7 @@ def figures(view: DataView) -> list[tuple[str, str]]:
     said += [("left out", f"{count:,} rows ({reason.replace('_', ' ')})") for reason, count in dropped]
     said.append((f"padding at micro batch {view.micro_batch_size}", f"{found['padding_share']:.0%}"))
     if found["packing_saves"] is not None:
-        said.append(("packing saves", f"{found['packing_saves']:.0%}"))
+        said.append(("packing", f"{found['packing_rows']:.1f} rows a sequence, saves {found['packing_saves']:.0%}"))
     return said
 
 

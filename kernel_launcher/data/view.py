@@ -176,8 +176,9 @@ class DataView:
         complete: Whether these were all.
         formats: How many of them are of each format.
         micro_batch_size: Rows that are padded to one length.
-        lengths: Their lengths in tokens, and what becomes of them: ``PrepareReport.summary``, and ``packing_saves``,
-            the share of the computed tokens that packing takes away (None for pairs).
+        lengths: Their lengths in tokens, and what becomes of them: ``PrepareReport.summary``; ``packing_rows``, how
+            many of them packing puts into a sequence; ``packing_saves``, the share of the computed tokens that it
+            takes away (both None for pairs).
         findings: What is suspicious about them.
         kind: Which rows are shown.
         of_kind: How many such rows there are among those looked at.

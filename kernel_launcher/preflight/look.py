@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.faults import RowFaults, refused
+from kernel_launcher.data.faults import RowFaults, refused, refused_rows
 from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.lint import HeldOut, ModelTokens
 from kernel_launcher.data.look import Asked, Look
@@ -53,9 +53,13 @@ def look_at(spec: JobSpec, rows: object | None = None, heldout: str | Path | Non
 def _held_out(heldout: str | Path, spec: JobSpec) -> HeldOut:
     reader = RowReader(Columns.of(spec.dataset), spec.method.type)
     try:
-        rows = read_rows(_local(str(heldout), "Give a file."))
-        # A row that cannot be read cannot be trained on either.
-        return HeldOut.of(example for _, _, example in reader.examples(rows, RowFaults("")))
+        path = _local(str(heldout), "Give a file.")
+        faults = RowFaults(reader.needed)
+        held_out = HeldOut.of(example for _, _, example in reader.examples(read_rows(path), faults))
+        # A row that cannot be read cannot be trained on either; a file of them is another file than was meant.
+        if not held_out.rows:
+            raise refused_rows(str(path), faults.count, faults.first, faults.count)
+        return held_out
     except InvalidRequest as error:
         raise InvalidRequest([replace(fault, key="heldout") for fault in error.faults]) from None
 

@@ -17,7 +17,7 @@ EXIT_DISK_FULL = 74  # of a rank whose disk is so full that it could not even le
 SELF_EXPLANATORY = frozenset(
     {"config_error", "data_error", "dataset_format_incompatible", "disk_full", "empty_labels", "non_finite_loss"}
 )
-_MOST_HEADLINE = 300
+_MOST_HEADLINE = 600  # what is wrong with the rows, and the way out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

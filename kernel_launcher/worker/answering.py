@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.fsdp import FSDPModule
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal
 from kernel_launcher.errors import VeriError
-from kernel_launcher.worker.codec import TransformersCodec
+from kernel_launcher.worker.codec import end_of_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,25 +58,8 @@ def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Where an answer ends: the model's own end tokens, and the token with which its chat template ends a turn."""
     own = model.generation_config.eos_token_id
     found = set(own) if isinstance(own, list) else {own}
-    found |= {tokenizer.eos_token_id, _end_of_turn(tokenizer)}
+    found |= {tokenizer.eos_token_id, end_of_turn(tokenizer)}
     return sorted(found - {None})
-
-
-def _end_of_turn(tokenizer: Any) -> int | None:
-    """None where the template ends a turn with plain text, or does not take a turn alone."""
-    codec = TransformersCodec(tokenizer)
-    if not codec.chat:
-        return None
-    one, other = Message("assistant", "0"), Message("assistant", "1")
-    try:
-        texts = [codec.render((Message("user", "?"), answer), add_generation_prompt=False) for answer in (one, other)]
-    except DataRefusal:
-        return None
-    ending = texts[0].rpartition("0")[2]
-    if not ending or not texts[1].endswith(f"1{ending}"):
-        return None
-    first = codec.encode([ending.lstrip()])[0].ids[:1]
-    return first[0] if first and first[0] in tokenizer.added_tokens_decoder else None
 
 
 def greedy(max_new_tokens: int) -> dict[str, Any]:

@@ -38,14 +38,15 @@ def save_final(
     tokenizer: Any,
     config: Any,
     generation_config: Any,
+    stops_anew: bool = False,
     method: Method,
     trust_remote_code: bool,
 ) -> dict[str, Any]:
     """Write the trained model to the run's final folder, which appears only once it was read back.
 
     The folder differs from its base in the weights alone: its configurations and its tokenizer are the base's,
-    without what the trainer sets for its own sake; where it was trained with another chat template, also in that and
-    in the tokens at which generation stops. A full model is in bfloat16 (float32 with ``precision = "fp32"``),
+    without what the trainer sets for its own sake; where it was trained on chats, also in another chat template and
+    in the token at which that ends an answer. A full model is in bfloat16 (float32 with ``precision = "fp32"``),
     an adapter in float32, as it was trained.
 
     Args:
@@ -53,7 +54,8 @@ def save_final(
         model: As trained: a transformers model, or a PEFT model around one.
         tokenizer: The base's, with the chat template of the training.
         config: The base's model configuration.
-        generation_config: The base's, stopping as that template does; None if it has none.
+        generation_config: The base's, stopping as the chat template does; None if it has none.
+        stops_anew: Whether the base's own does not stop there, so that an adapter needs one, too.
         method: Says whether there is an adapter, and decides the number format.
         trust_remote_code: Whether code that the base ships may run: the model is read back with it.
 
@@ -73,8 +75,8 @@ def save_final(
             # "auto" would ask the hub whether the embeddings were resized; they never are.
             model.save_pretrained(scratch, save_embedding_layers=False)
             (scratch / "README.md").unlink()  # an empty form, but for this machine's path to the base
-            if method.chat_template is not None and generation_config is not None:
-                generation_config.save_pretrained(scratch)  # the base's own does not stop at this template's end
+            if stops_anew:
+                generation_config.save_pretrained(scratch)
         else:
             model.to(dtype)
             model.config, model.generation_config = config, generation_config

@@ -57,15 +57,22 @@ class TransformersCodec(TokenizersCodec):
             raise DataRefusal(f"the chat template does not take it: {error}.") from error
 
 
-def stop_at_end_of_turn(generation_config: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have generation stop where the tokenizer's chat template ends an answer, too."""
-    token = Marker(TransformersCodec(tokenizer), "answers").stop_token
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The control token with which the tokenizer's chat template ends an answer; None if it ends with none."""
+    return Marker(TransformersCodec(tokenizer), "answers").stop_token
+
+
+def stop_at_end_of_turn(generation_config: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Have generation stop where the chat template ends an answer, too; whether that is new."""
+    token = end_of_turn(tokenizer)
     if generation_config is None or token is None:
-        return
+        return False
     known = generation_config.eos_token_id
     stops = known if isinstance(known, list) else [] if known is None else [known]
-    if token not in stops:
-        generation_config.eos_token_id = [*stops, token]
+    if token in stops:
+        return False
+    generation_config.eos_token_id = [*stops, token]
+    return True
 
 
 def _template(tokenizer: PreTrainedTokenizerBase) -> Template | None:

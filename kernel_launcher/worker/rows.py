@@ -43,8 +43,8 @@ _REPORTED = ("answers_cut", "difference_cut", "nothing_trained")
 _PROGRESS_SECONDS = 5.0
 
 
-def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, reporter: Reporter) -> None:
-    """Read, check and tokenise every row; the file appears when all of them are good.
+def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, reporter: Reporter) -> bool:
+    """Read, check and tokenise every row; the file appears when all of them are good. Whether any row is a chat.
 
     Raises:
         DataError: The rows cannot be had, or are not those that the cell checked.
@@ -78,8 +78,12 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
     reporter.put("data", **summary, row=row)
     for line in _told(report, summary, row):
         reporter.say(line)
+    chats = report.rows > report.plain_rows
+    if method.chat_template is not None and not chats:
+        reporter.warn("no row is a chat, so chat_template changes none: prompts and plain text stay as they are.")
     for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
+    return chats
 
 
 def wait_for_rows(assignment: Assignment) -> None:

@@ -48,8 +48,7 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
 
     # First the rows: where they are refused, no weights have been loaded, and no GPU holds any.
     reporter.enter("tokenize")
-    if rank.is_first:
-        prepare_rows(assignment, tokenizer, ModelTokens.of(base.folder), reporter)
+    chats = rank.is_first and prepare_rows(assignment, tokenizer, ModelTokens.of(base.folder), reporter)
     wait_for_rows(assignment)
 
     reporter.enter("load")
@@ -80,26 +79,33 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     group.leave()
     if rank.is_first:
         template = tokenizer.chat_template if plan.method.chat_template else None
-        reporter.put("artifact", **_save(assignment, base, template, trained, untouched))
+        reporter.put("artifact", **_save(assignment, base, template, trained, untouched, chats=chats))
     else:
         wait_for_first_rank(assignment.run.final, assignment)
 
 
 def _save(
-    assignment: Assignment, base: Base, template: str | None, trained: Any, untouched: tuple[Any, Any]
+    assignment: Assignment,
+    base: Base,
+    template: str | None,
+    trained: Any,
+    untouched: tuple[Any, Any],
+    *,
+    chats: bool,
 ) -> dict[str, Any]:
-    """Leave the final model as its base was, but for the weights, and another chat template if there was one."""
+    """Leave the final model as its base was, but for what it has learned: weights, a chat template, where to stop."""
     config, generation_config = untouched
     tokenizer = load_tokenizer(base)
     if template is not None:
         tokenizer.chat_template = template
-        stop_at_end_of_turn(generation_config, tokenizer)
+    stops_anew = chats and stop_at_end_of_turn(generation_config, tokenizer)
     return save_final(
         assignment.run,
         model=trained,
         tokenizer=tokenizer,
         config=config,
         generation_config=generation_config,
+        stops_anew=stops_anew,
         method=assignment.plan.method,
         trust_remote_code=base.trust_remote_code,
     )

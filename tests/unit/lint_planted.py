@@ -35,11 +35,6 @@ def gemma() -> TemplateCodec:
     )
 
 
-def glm4() -> TemplateCodec:
-    """Its answers end with nothing: the next speaker's token ends them."""
-    return TemplateCodec(shipped("glm4"), ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|eos|>"), eos="<|eos|>")
-
-
 def qwen3() -> TemplateCodec:
     return TemplateCodec(shipped("qwen3"), ("<|im_start|>", "<|im_end|>", "<|endoftext|>"), eos="<|im_end|>")
 
@@ -131,20 +126,20 @@ ONLY_LAST_QUESTION = (
     "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
     "{{ '<|im_start|>assistant\n' if add_generation_prompt }}"
 )
+BARE = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n{% endfor %}{{ '### assistant:\n' if add_generation_prompt }}"  # noqa: E501 - its answers end with nothing
 NO_HEADERS = "{% for m in messages %}{{ m.content + (eos_token if m.role == 'assistant' else '\n') }}{% endfor %}"
 
 # fmt: off
 PLANTED = [
     # The end of an answer
-    plant("no end of turn at all", "stop_token_never_trained", ALL, "error", chats(), codec=glm4),
-    plant("an end of turn that is not the base model's EOS", "stop_token_never_trained", ALL, "error", chats(),
-          codec=lambda: TemplateCodec(CHATML, ("<|im_start|>", "<|im_end|>", "<|endoftext|>"), eos="<|endoftext|>")),
+    plant("no end of turn at all", "stop_token_never_trained", ALL, "error", chats(),
+          codec=lambda: alpaca(BARE)),
     plant("an alpaca template without EOS", "stop_token_never_trained", ALL, "error", chats(),
           codec=lambda: alpaca(changed(read_template("alpaca"), " + eos_token", ""))),
     plant("an end of turn that is no token", "stop_token_never_trained", ALL, "error", chats(),
           codec=lambda: TemplateCodec(CHATML, ("<|im_start|>", "</s>"), eos="</s>")),
-    plant("pairs without an end of turn", "stop_token_never_trained", ALL, "error", chat_pairs(), codec=glm4,
-          method="dpo"),
+    plant("pairs without an end of turn", "stop_token_never_trained", ALL, "error", chat_pairs(),
+          codec=lambda: alpaca(BARE), method="dpo"),
     # The beginning
     plant("BOS in the text too", "double_bos", (4,), "error",
           with_rows([{"text": f"Once {n} upon a time."} for n in range(12)], {4: {"text": "<s><s>Twice begun."}}),

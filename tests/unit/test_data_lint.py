@@ -24,8 +24,8 @@ from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.fields import Method
 from kernel_launcher.spec.findings import ACCEPTABLE, FATAL
-from tests.unit.lint_planted import PLANTED, asked, mistral
-from tests.unit.lint_toys import chat, chatml, chats, completions, lint, pairs, with_rows
+from tests.unit.lint_planted import PLANTED, asked, mistral, shipped
+from tests.unit.lint_toys import TemplateCodec, chat, chatml, chats, completions, lint, pairs, with_rows
 from tests.unit.template_toys import TABLE
 from tests.unit.template_toys import codec as codec_of
 
@@ -138,22 +138,26 @@ def test_rows_that_are_left_out_for_their_length_have_no_finding_of_it() -> None
     assert ["answers_cut"] == [finding.code for finding in lint(rows, chatml())]
 
 
-def test_an_end_of_turn_that_the_generation_config_names_stops_the_model(tmp_path: Path) -> None:
-    """Gemma's tokenizer calls another token its EOS."""
+def test_a_token_of_words_that_the_generation_config_names_stops_the_model(tmp_path: Path) -> None:
+    """A template may end an answer with a token that its tokenizer does not call special."""
     rows, codec = chats(), mistral()
+    stop = codec.control.pop("</s>")
     codec.eos = None
     assert ["stop_token_never_trained"] == [finding.code for finding in lint(rows, codec)]
-    for stops in (1, [5, 1]):
+    for stops in (stop, [5, stop]):
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": stops}))
         assert () == lint(rows, codec, model=ModelTokens.of(tmp_path))
 
 
-def test_another_chat_template_brings_its_own_stop_token() -> None:
-    """The trained model is saved so that it stops there."""
-    codec = chatml()
-    codec.eos = None
-    assert ["stop_token_never_trained"] == [finding.code for finding in lint(chats(), codec)]
-    assert () == lint(chats(), codec, chat_template="chatml")
+@pytest.mark.parametrize("template", ["qwen25", "glm4"])
+def test_an_end_of_turn_stops_the_model_although_its_base_stops_elsewhere(template: str) -> None:
+    """As of Qwen2.5, which ends plain text with another token; the trained model is saved so that it stops there.
+
+    GLM-4 ends an answer with nothing: what opens the user's next turn ends it.
+    """
+    control = ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|im_start|>", "<|im_end|>", "<|endoftext|>")
+    codec = TemplateCodec(shipped(template), control, eos="<|endoftext|>")
+    assert () == lint(chats(), codec, model=ModelTokens(None, frozenset([codec.ids["<|endoftext|>"]])))
 
 
 def test_what_is_known_of_a_models_tokens_comes_from_its_files(tmp_path: Path) -> None:

@@ -326,6 +326,7 @@ def test_several_templates_without_a_default_are_named(folder_of):
         "{% set ns = namespace(a=1) %}{% set ns._x = 1 %}{{ ns }}",
         "{{ namespace(_a=1) }}",
         "{{ range(999999999) | list }}",
+        "{{ 'a' * 10 ** 15 }}",
         "{{ 1 / 0 }}",
         "{{ messages[0]['role']['x']['y'] }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",

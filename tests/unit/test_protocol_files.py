@@ -298,7 +298,7 @@ def test_somebodys_text_is_shown_without_its_colours_and_not_at_any_length():
 def test_the_headline_of_a_failure_fits_a_line():
     """An exception's text of any length and kind makes a short first line."""
     failure = Failure(code="c", message="\x1b[31m" + "y" * 100_000 + "\nplan", attribution="pending")
-    assert 300 == len(failure.headline)
+    assert 600 == len(failure.headline)
     assert "\x1b" not in failure.headline
 
 

@@ -155,7 +155,14 @@ def test_lengths_and_what_packing_saves() -> None:
     assert 0.1 < found["packing_saves"] < 0.6
     assert (30, 30, 0, 0) == (found["rows"], found["kept"], found["cut"], found["answer_cut"])
     alike = look([chat("a", "b")] * 8).view().lengths
-    assert (0.0, 0.0) == (alike["padding_share"], alike["packing_saves"])
+    assert (0.0, 0.0, 8.0) == (alike["padding_share"], alike["packing_saves"], alike["packing_rows"])
+
+
+def test_a_finding_that_the_job_allows_is_not_shown() -> None:
+    """The view says what the run will say."""
+    twice = [*ROWS, ROWS[0]]
+    assert ["duplicated_rows"] == [finding.code for finding in look(twice).findings]
+    assert () == look(twice, allow=("duplicated_rows",)).findings
 
 
 # The real tokenizer of a model folder
@@ -193,6 +200,15 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "a bad setting": (lambda _: {"loss_on": "words"}, "method.loss_on"),
     "a bad template": (lambda _: {"chat_template": "./no.jinja"}, "method.chat_template"),
 }
+
+
+def test_held_out_rows_that_cannot_be_read_are_refused(sample: Sample, tmp_path: Path) -> None:
+    """Of another file than was meant nothing would be found among the rows to train on."""
+    (tmp_path / "other.jsonl").write_text('{"question": "a"}\n')
+    spec = read_spec(sample.tiny, settings={"dataset.id": str(sample.sft)})
+    with pytest.raises(InvalidRequest, match="1 of 1 rows cannot be used") as caught:
+        look_at(spec, heldout=tmp_path / "other.jsonl")
+    assert ["heldout"] == [fault.key for fault in caught.value.faults]
 
 
 @pytest.mark.parametrize("case", REFUSED)

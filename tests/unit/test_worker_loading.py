@@ -114,12 +114,12 @@ def test_generation_stops_where_the_chat_template_ends_an_answer(base: Base) -> 
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     for known, expected in ((None, [end]), (7, [7, end]), ([7, 8], [7, 8, end]), (end, end)):
         config = GenerationConfig(eos_token_id=known)
-        stop_at_end_of_turn(config, tokenizer)
+        assert (expected != known) == stop_at_end_of_turn(config, tokenizer)
         assert expected == config.eos_token_id
     config = GenerationConfig(eos_token_id=7)
-    stop_at_end_of_turn(config, load_tokenizer(base, "llama3"))
+    assert not stop_at_end_of_turn(config, load_tokenizer(base, "llama3"))
     assert 7 == config.eos_token_id
-    stop_at_end_of_turn(None, tokenizer)
+    assert not stop_at_end_of_turn(None, tokenizer)
 
 
 def test_a_truncated_file_is_named_with_both_sizes(base: Base) -> None:

@@ -11,7 +11,7 @@ from kernel_launcher.data.view import DataView, Part, Row
 LENGTHS: dict[str, Any] = {
     "rows": 600, "kept": 597, "cut": 14, "answer_cut": 9, "dropped_by_reason": {"cut_before_answer": 3}, "p50": 56,
     "p95": 880, "max": 3911, "padding_share": 0.38, "packing": None, "tokens": 60_000, "trained_tokens": 36_000,
-    "packing_saves": 0.35,
+    "packing_rows": 4.5, "packing_saves": 0.35,
 }  # fmt: skip
 
 

@@ -42,8 +42,7 @@ CATALOGUE: Mapping[str, Kind] = {
     # The model learns another thing than meant.
     "stop_token_never_trained": Kind(
         "In {rows} no trained token stops the model, so it learns to write on ({detail}).",
-        "Use a chat template that ends an answer with a stop token, or name its end of turn as eos_token_id in "
-        "generation_config.json.",
+        "Use a chat template that ends an answer with a control token.",
         ALWAYS,
     ),
     "double_bos": Kind(

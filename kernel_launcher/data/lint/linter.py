@@ -76,9 +76,8 @@ class Linter(WordLinter):
         super().__init__(held_out)
         self._drops = method.too_long == "drop"
         self._template = TemplateFindings(self._book, codec)
-        if method.chat_template is not None:
-            model = model.stopping_at(Marker(codec, "answers").stop_token)  # as the trained model will
-        self._tokens = TokenFindings(self._book, codec, model)
+        # As the trained model will.
+        self._tokens = TokenFindings(self._book, codec, model.stopping_at(Marker(codec, "answers").stop_token))
 
     def see(self, number: int, example: Example, row: Encoded | EncodedPair) -> None:
         """Look at one row, cut as it would be trained."""
