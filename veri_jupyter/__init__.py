@@ -18,12 +18,12 @@ from veri_jupyter import not_yet
 
 if TYPE_CHECKING:
     from kernel_launcher.errors import InvalidRequest, JobFailed, JobNotFound, LaunchFailed, VeriError
-    from veri_jupyter.api import attach, compare, jobs, plan, sample, stop, train
+    from veri_jupyter.api import attach, compare, explore, jobs, plan, sample, stop, train
     from veri_jupyter.client import Client
     from veri_jupyter.job import Job
 
 _HOMES = {
-    "veri_jupyter.api": ("attach", "compare", "jobs", "plan", "sample", "stop", "train"),
+    "veri_jupyter.api": ("attach", "compare", "explore", "jobs", "plan", "sample", "stop", "train"),
     "veri_jupyter.client": ("Client",),
     "veri_jupyter.job": ("Job",),
     "kernel_launcher.errors": ("InvalidRequest", "JobFailed", "JobNotFound", "LaunchFailed", "VeriError"),
@@ -41,6 +41,7 @@ __all__ = [
     "__version__",
     "attach",
     "compare",
+    "explore",
     "jobs",
     "plan",
     "sample",

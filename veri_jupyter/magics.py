@@ -49,6 +49,20 @@ def plan(shell: Shell, asked: Namespace, cell: str) -> None:
     _give_plan(shell, asked, _prepared(shell, asked, cell, to_run=False))
 
 
+def explore(shell: Shell, asked: Namespace, cell: str) -> None:
+    """``%veri_explore``."""
+    from kernel_launcher.spec.read import parse_gpus, parse_override
+    from veri_jupyter import api
+
+    settings = {"resources.gpu_type": asked.gpu_type}
+    settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
+    settings |= dict(parse_override(pair) for pair in asked.set)
+    rows = _variable(shell, asked.data)
+    explorer = api.explore(_source(asked, cell), rows, display=asked.display, **settings)
+    _assign(shell, asked.output, explorer)
+    explorer.show()
+
+
 def jobs(_: Shell, __: Namespace, ___: str) -> None:
     """``%veri_jobs``."""
     from veri_jupyter import api
@@ -87,6 +101,7 @@ def stop(_: Shell, asked: Namespace, __: str) -> None:
 MAGICS: dict[str, tuple[Parser, Run, str]] = {
     "veri_train": (options.TRAIN, train, "line_cell"),
     "veri_plan": (options.PLAN, plan, "line_cell"),
+    "veri_explore": (options.EXPLORE, explore, "line_cell"),
     "veri_jobs": (options.JOBS, jobs, "line"),
     "veri_attach": (options.ATTACH, attach, "line"),
     "veri_logs": (options.LOGS, logs, "line"),
@@ -131,15 +146,23 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
     from kernel_launcher.spec.read import parse_gpus, parse_override
     from veri_jupyter import api
 
-    if cell.strip() and asked.file:
-        raise mistake(f"either FILE or a cell describes the job, not both: leave out {asked.file}, or the cell")
     settings = {"job.name": getattr(asked, "name", None), "resources.gpu_type": asked.gpu_type}
     settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
     overrides = dict(parse_override(pair) for pair in asked.set)
-    source = cell if cell.strip() else asked.file
+    source = _source(asked, cell)
     rows, ask_hub = _variable(shell, asked.data), getattr(asked, "hub", False)
     trace = getattr(asked, "trace", False)
     return api.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub, trace=trace)
+
+
+def _source(asked: Namespace, cell: str) -> str | None:
+    """What describes the job."""
+    if not cell.strip():
+        file: str | None = asked.file
+        return file
+    if asked.file:
+        raise mistake(f"either FILE or a cell describes the job, not both: leave out {asked.file}, or the cell")
+    return cell
 
 
 def _give_plan(shell: Shell, asked: Namespace, prepared: Prepared) -> None:

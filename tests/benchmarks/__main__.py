@@ -10,13 +10,14 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import dashboard, fold, load, overhead, planner, training
+from tests.benchmarks import dashboard, explorer, fold, load, overhead, planner, training
 
 BENCHMARKS = {
     "load": load.run,
     "fold": fold.run,
     "dashboard": dashboard.run,
     "planner": planner.run,
+    "explorer": explorer.run,
     "overhead": overhead.run,
     "training": training.run,
 }
