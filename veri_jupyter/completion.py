@@ -112,7 +112,7 @@ def _in_toml(context: CompletionContext, sections: dict[str, list[str]]) -> tupl
 
 def _named(key: str) -> Iterable[str]:
     """The values of a setting that takes one of ours by name."""
-    from kernel_launcher.data.templates import template_names
+    from kernel_launcher.data.chat.templates import template_names
     from kernel_launcher.spec.findings import ACCEPTABLE
 
     match key.rpartition(".")[2]:

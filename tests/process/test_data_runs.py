@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data.templates import read_template
+from kernel_launcher.data.chat.templates import read_template
 from kernel_launcher.protocol.states import Status
 from tests.process import jobs
 from tests.process.ranks import events, in_turn, make_run

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.examples import Message, Messages, Preference, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.rows.formats import RowReader
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec.fields import Dataset
 

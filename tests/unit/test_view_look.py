@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data import look as look_module
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.encode import IGNORED, encode_example
-from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.lint import ModelTokens
-from kernel_launcher.data.look import Asked, Look
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.show import look as look_module
+from kernel_launcher.data.show.look import Asked, Look
+from kernel_launcher.data.training.encode import IGNORED, encode_example
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.preflight import look_at
 from kernel_launcher.spec import read_spec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernel_launcher.data.view import Kind
+    from kernel_launcher.data.show.view import Kind
     from tests.conftest import Sample
 
 

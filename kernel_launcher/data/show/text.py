@@ -9,13 +9,13 @@ from __future__ import annotations
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.visible import CONTROL, CUT, TRAINED, foreign, visible, visible_pieces
+from kernel_launcher.data.show.visible import CONTROL, CUT, TRAINED, foreign, visible, visible_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.view import DataView, Part, Row, Run, State, Turn
+    from kernel_launcher.data.show.view import DataView, Part, Row, Run, State, Turn
 
 LEGEND = " · ".join(["trained".join(TRAINED), "control token".join(CONTROL), "cut off".join(CUT)])
 GLYPHS = {"error": "✗", "warning": "!"}

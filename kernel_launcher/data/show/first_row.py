@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.encode import IGNORED
-from kernel_launcher.data.visible import TRAINED, foreign, visible
+from kernel_launcher.data.show.visible import TRAINED, foreign, visible
+from kernel_launcher.data.training.encode import IGNORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,19 +21,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.examples import Message, Messages, Preference, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.messages import conversation, is_sharegpt, is_turns, quoted, text
-from kernel_launcher.data.readers import Broken
+from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.rows.messages import conversation, is_sharegpt, is_turns, quoted, text
+from kernel_launcher.data.rows.readers import Broken
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kernel_launcher.data.columns import Columns, Names
-    from kernel_launcher.data.examples import Example, Turns
-    from kernel_launcher.data.faults import RowFaults
+    from kernel_launcher.data.rows.columns import Columns, Names
+    from kernel_launcher.data.rows.examples import Example, Turns
+    from kernel_launcher.data.rows.faults import RowFaults
 
     Row = Mapping[str, Any]
 
