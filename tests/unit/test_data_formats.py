@@ -182,6 +182,7 @@ def test_named_columns_that_would_be_ignored_are_refused(columns, method, reason
         ({"messages": [CHAT[0], {"role": "assistant"}]}, "the content of turn 2 is empty, not text."),
         ({"messages": [CHAT[0], {"role": "assistant", "content": ""}]}, "the content of turn 2 is empty."),
         ({"messages": [CHAT[0], CHAT[1] | {"tool_calls": [{}]}]}, "turn 2 has 'tool_calls', which this release"),
+        ({"messages": CHAT, "tools": [{"name": "f"}]}, "it has 'tools', which this release does not read"),
         ({"messages": [CHAT[0], CHAT[1] | {"reasoning_content": "Hm."}]}, "turn 2 has 'reasoning_content'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},

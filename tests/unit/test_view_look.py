@@ -158,6 +158,12 @@ def test_lengths_and_what_packing_saves() -> None:
     assert (0.0, 0.0, 8.0) == (alike["padding_share"], alike["packing_saves"], alike["packing_rows"])
 
 
+def test_a_row_that_refuses_the_run_says_so() -> None:
+    """It is not cut, whatever it would lose."""
+    (row, *_) = look(ROWS, max_seq_length=40, too_long="refuse").view("cut").rows
+    assert "is too long, which refuses the run" == row.why[0]
+
+
 def test_a_finding_that_the_job_allows_is_not_shown() -> None:
     """The view says what the run will say."""
     twice = [*ROWS, ROWS[0]]

@@ -145,7 +145,7 @@ class Look:
     def row(self, number: int) -> Row:
         """One of the rows that were looked at, token by token."""
         example = self._examples[number]
-        why = [_why(lost)] if (lost := self._lost.get(number)) else []
+        why = [_why(lost, self._asked.method)] if (lost := self._lost.get(number)) else []
         why += [finding.code for finding in self.findings if number in finding.rows]
         prompt = None if isinstance(example, Text) else self._marker.inference_prompt(example)
         return Row(number, tuple(self._parts(example)), prompt, tuple(why))
@@ -215,7 +215,9 @@ class Look:
         return self._asked.codec.encode([text.text for text in texts])
 
 
-def _why(lost: LostRow) -> str:
+def _why(lost: LostRow, method: Method) -> str:
+    if method.too_long == "refuse" and lost.length > most_tokens(method):
+        return "is too long, which refuses the run"
     return _WHY[lost.reason].format(lost="1 token" if lost.lost == 1 else f"{lost.lost:,} tokens")
 
 
