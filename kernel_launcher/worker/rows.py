@@ -80,7 +80,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
         reporter.say(line)
     chats = report.rows > report.plain_rows
     if method.chat_template is not None and not chats:
-        reporter.warn("no row is a chat, so chat_template changes none: prompts and plain text stay as they are.")
+        reporter.warn("no row is a chat, so chat_template is not used, nor saved with the model.")
     for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
     return chats
