@@ -31,7 +31,7 @@ def test_jobs(kernel: Kernel, tmp_path: Path, magic: str) -> None:
 
 def test_choices_and_kinds_of_gpu(kernel: Kernel) -> None:
     """Values that an option takes; not those that this release lacks."""
-    assert ["auto", "none", "static"] == sorted(kernel.complete("%veri_train --display "))
+    assert ["auto", "none", "static", "widget"] == sorted(kernel.complete("%veri_train --display "))
     assert ["H100-80GB", "H200-141GB"] == sorted(kernel.complete("%veri_plan --gpu-type H"))
     assert ["H100-80GB", "H200-141GB"] == sorted(kernel.complete("%veri_plan --gpu-type=H"))
     assert "lora_rank=" in kernel.complete("%veri_plan --set=lora_")
