@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_launcher import __version__
-from kernel_launcher.data.text import text as data_text
-from kernel_launcher.data.view import KINDS
+from kernel_launcher.data.show.text import text as data_text
+from kernel_launcher.data.show.view import KINDS
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed, VeriError
 from kernel_launcher.launcher import client
 from kernel_launcher.launcher.client import Failed, Refused, Reused

@@ -74,9 +74,9 @@ def held_out_loss(model: Path, heldout: Path) -> float:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.prepare import prepare
-    from kernel_launcher.data.source import read_rows
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.source import read_rows
+    from kernel_launcher.data.training.prepare import prepare
     from kernel_launcher.spec.fields import Method
     from kernel_launcher.worker.codec import TransformersCodec
 

@@ -52,6 +52,9 @@ def _offers(shell: Shell, context: CompletionContext) -> tuple[str, Iterable[str
             if fragment.startswith("--") and "=" in fragment:  # --gpus=2 is --gpus 2
                 option, _, fragment = fragment.partition("=")
                 words.append(option)
+            if words[-1:] == ["--set"] and "=" in fragment:
+                key, _, fragment = fragment.partition("=")
+                return fragment, _named(key)
             return fragment, _on_line(shell, MAGICS[name][0], words, fragment)
     elif (cell := re.match(r"\s*%%veri_(train|plan)\b", context.full_text)) and context.cursor_line:
         return _in_toml(context, _sections(planned=cell[1] == "plan"))
@@ -96,12 +99,28 @@ def _in_toml(context: CompletionContext, sections: dict[str, list[str]]) -> tupl
     line = context.text_until_cursor
     if opened := re.fullmatch(r"\s*\[\s*(\w*)", line):
         return opened[1], sections
+    if value := re.fullmatch(r"\s*(\w+)\s*=(.*?)(\w*)", line):
+        key, before, fragment = value.groups()
+        return fragment, [name if before.count('"') % 2 else f'"{name}"' for name in _named(key)]
     key = re.fullmatch(r"\s*(\w*)", line)
     above = "\n".join(context.full_text.split("\n")[1 : context.cursor_line])
     headings = _SECTION.findall(above)
     if key is None or not headings:
         return "", ()
     return key[1], [f"{name} = " for name in sections.get(headings[-1], ())]
+
+
+def _named(key: str) -> Iterable[str]:
+    """The values of a setting that takes one of ours by name."""
+    from kernel_launcher.data.chat.templates import template_names
+    from kernel_launcher.spec.findings import ACCEPTABLE
+
+    match key.rpartition(".")[2]:
+        case "chat_template":
+            return template_names()
+        case "allow":
+            return ACCEPTABLE
+    return ()
 
 
 def _sections(*, planned: bool = False) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from IPython.core.error import UsageError
 
-from kernel_launcher.data.view import KINDS
+from kernel_launcher.data.show.view import KINDS
 from kernel_launcher.secrets import redact
 from veri_jupyter.environment import DISPLAYS
 

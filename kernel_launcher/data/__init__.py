@@ -1,6 +1,6 @@
 """From rows to token ids and labels, without torch.
 
-A file or a notebook's rows (``source``, ``snapshot``) -> one normalised example a row (``formats``, ``messages``)
--> text with its trained spans (``mark``) -> token ids and labels (``encode``) -> an Arrow file (``prepare``).
-``check`` runs the first two steps alone, in the cell, before anything starts. ``lint`` looks at every row on the way.
+``rows``: a file or a notebook's rows -> one normalised example a row. ``chat``: examples -> text with trained spans.
+``training``: text -> token ids and labels, and an Arrow file of all rows. ``lint`` looks at every row on the way.
+``check`` reads and lints alone, in the cell, before anything starts; ``show`` is what a person sees of it all.
 """

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.examples import Messages
-from kernel_launcher.data.faults import RowFaults, column_names, no_rows, refused, refused_rows
-from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.lint import WordLinter
-from kernel_launcher.data.readers import Broken
-from kernel_launcher.data.source import data_size, read_rows, suffix_of
+from kernel_launcher.data.rows.examples import Messages
+from kernel_launcher.data.rows.faults import RowFaults, column_names, no_rows, refused, refused_rows
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.rows.readers import Broken
+from kernel_launcher.data.rows.source import data_size, read_rows, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.faults import RowFault
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.readers import Row
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.faults import RowFault
+    from kernel_launcher.data.rows.readers import Row
 
 WHOLE_FILE_BYTES = 20_000_000
 LINTED_BYTES = 5_000_000

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_launcher.data.chat.templates import templates_in
 from kernel_launcher.data.check import check_file, check_rows, rows_to_check, word_linter
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.faults import no_chat_template
 from kernel_launcher.data.lint import not_allowed, refuse_errors
-from kernel_launcher.data.snapshot import Snapshot, source_digest, take_snapshot
-from kernel_launcher.data.source import HubId, resolve
-from kernel_launcher.data.templates import templates_in
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.faults import no_chat_template
+from kernel_launcher.data.rows.snapshot import Snapshot, source_digest, take_snapshot
+from kernel_launcher.data.rows.source import HubId, resolve
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 

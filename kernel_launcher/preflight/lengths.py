@@ -6,21 +6,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from kernel_launcher.data.chat.templates import read_template
+from kernel_launcher.data.chat.tokenizer import open_codec
 from kernel_launcher.data.check import TOKENISED_BYTES
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.prepare import prepare
-from kernel_launcher.data.source import data_size, read_rows
-from kernel_launcher.data.templates import read_template
-from kernel_launcher.data.tokenizer import open_codec
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.source import data_size, read_rows
+from kernel_launcher.data.training.prepare import prepare
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.facts.hub import cached_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.readers import Row
-    from kernel_launcher.data.snapshot import Snapshot
+    from kernel_launcher.data.chat.codec import Codec
+    from kernel_launcher.data.rows.readers import Row
+    from kernel_launcher.data.rows.snapshot import Snapshot
     from kernel_launcher.errors import Fault
     from kernel_launcher.preflight.dataset import DataRef
     from kernel_launcher.spec import JobSpec

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.faults import RowFaults, refused, refused_rows
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.chat.tokenizer import open_codec
 from kernel_launcher.data.lint import HeldOut, ModelTokens
-from kernel_launcher.data.look import Asked, Look
-from kernel_launcher.data.source import HubId, read_rows, resolve
-from kernel_launcher.data.tokenizer import open_codec
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.faults import RowFaults, refused, refused_rows
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.rows.source import HubId, read_rows, resolve
+from kernel_launcher.data.show.look import Asked, Look
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.facts.hub import cached_snapshot
 from kernel_launcher.preflight.prepare import prepare

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.templates import read_template
+from kernel_launcher.data.chat.templates import read_template
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.facts import hub_facts, read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, read_config, read_partial_facts, weight_files

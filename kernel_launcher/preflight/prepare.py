@@ -20,7 +20,7 @@ from kernel_launcher.secrets import redact
 from kernel_launcher.spec.refusals import run_refusals
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.snapshot import Snapshot
+    from kernel_launcher.data.rows.snapshot import Snapshot
     from kernel_launcher.protocol.paths import RunDir
     from kernel_launcher.spec import JobSpec
 

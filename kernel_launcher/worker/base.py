@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.templates import read_template
+from kernel_launcher.data.chat.templates import read_template
 from kernel_launcher.facts.model import BrokenModelError, read_config, safetensors_shapes, weight_files
 from kernel_launcher.protocol.files import read_json, write_json
 from kernel_launcher.secrets import redact

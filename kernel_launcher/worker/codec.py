@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
-from kernel_launcher.data.faults import CODE, DataRefusal
-from kernel_launcher.data.mark import Marker
-from kernel_launcher.data.template import Template
-from kernel_launcher.data.templates import default_template
-from kernel_launcher.data.tokenizer import TokenizersCodec
+from kernel_launcher.data.chat.mark import Marker
+from kernel_launcher.data.chat.template import Template
+from kernel_launcher.data.chat.templates import default_template
+from kernel_launcher.data.chat.tokenizer import TokenizersCodec
+from kernel_launcher.data.rows.faults import CODE, DataRefusal
 from kernel_launcher.errors import Fault, InvalidRequest
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-    from kernel_launcher.data.examples import Message
+    from kernel_launcher.data.rows.examples import Message
 
 
 class TransformersCodec(TokenizersCodec):

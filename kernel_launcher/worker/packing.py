@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from kernel_launcher.data.encode import IGNORED
+from kernel_launcher.data.training.encode import IGNORED
 from kernel_launcher.worker.answering import aside
 from kernel_launcher.worker.errors import ConfigError
 

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.controls import control_warning
-from kernel_launcher.data.faults import listed
-from kernel_launcher.data.first_row import first_row
+from kernel_launcher.data.chat.controls import control_warning
 from kernel_launcher.data.lint import RunLinter
-from kernel_launcher.data.prepare import limits, prepare
-from kernel_launcher.data.snapshot import file_digest, source_digest
-from kernel_launcher.data.source import read_rows
-from kernel_launcher.data.tally import CUT_BEFORE_ANSWER, NOTHING_TRAINED, SAME_AFTER_CUT, TOO_LONG
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.faults import listed
+from kernel_launcher.data.rows.snapshot import file_digest, source_digest
+from kernel_launcher.data.rows.source import read_rows
+from kernel_launcher.data.show.first_row import first_row
+from kernel_launcher.data.training.prepare import limits, prepare
+from kernel_launcher.data.training.tally import CUT_BEFORE_ANSWER, NOTHING_TRAINED, SAME_AFTER_CUT, TOO_LONG
 from kernel_launcher.worker.codec import TransformersCodec
 from kernel_launcher.worker.errors import DataError, ModelLoadError
 from kernel_launcher.worker.hub_rows import hub_rows
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kernel_launcher.data.lint import Finding, ModelTokens
-    from kernel_launcher.data.tally import PrepareReport
+    from kernel_launcher.data.training.tally import PrepareReport
     from kernel_launcher.spec.fields import Method
     from kernel_launcher.worker.assignment import Assignment, DataOrigin
     from kernel_launcher.worker.reporter import Reporter
@@ -80,7 +80,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
         reporter.say(line)
     chats = report.rows > report.plain_rows
     if method.chat_template is not None and not chats:
-        reporter.warn("no row is a chat, so chat_template changes none: prompts and plain text stay as they are.")
+        reporter.warn("no row is a chat, so chat_template is not used, nor saved with the model.")
     for warning in (*_warnings(report, method), *_suspicions(linter.warnings)):
         reporter.warn(warning)
     return chats

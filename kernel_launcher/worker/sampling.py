@@ -20,8 +20,8 @@ from torch import distributed as dist
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from transformers import TrainerCallback
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.rows.examples import Message
+from kernel_launcher.data.rows.faults import DataRefusal
 from kernel_launcher.secrets import redact
 from kernel_launcher.worker.answering import aside, greedy, padded_left, stop_tokens, tokens_of
 from kernel_launcher.worker.codec import TransformersCodec

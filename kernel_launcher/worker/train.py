@@ -78,27 +78,22 @@ def train(assignment: Assignment, reporter: Reporter) -> None:
     trained = models.take_back(trainer.model, keep=rank.is_first)
     group.leave()
     if rank.is_first:
-        template = tokenizer.chat_template if plan.method.chat_template else None
-        reporter.put("artifact", **_save(assignment, base, template, trained, untouched, chats=chats))
+        template = tokenizer.chat_template if chats else None
+        reporter.put("artifact", **_save(assignment, base, template, trained, untouched))
     else:
         wait_for_first_rank(assignment.run.final, assignment)
 
 
 def _save(
-    assignment: Assignment,
-    base: Base,
-    template: str | None,
-    trained: Any,
-    untouched: tuple[Any, Any],
-    *,
-    chats: bool,
+    assignment: Assignment, base: Base, template: str | None, trained: Any, untouched: tuple[Any, Any]
 ) -> dict[str, Any]:
-    """Leave the final model as its base was, but for what it has learned: weights, a chat template, where to stop."""
+    """Leave the final model as its base was, but for its weights, and the chat template of chats with its stop."""
     config, generation_config = untouched
     tokenizer = load_tokenizer(base)
+    stops_anew = False
     if template is not None:
         tokenizer.chat_template = template
-    stops_anew = chats and stop_at_end_of_turn(generation_config, tokenizer)
+        stops_anew = stop_at_end_of_turn(generation_config, tokenizer)
     return save_final(
         assignment.run,
         model=trained,

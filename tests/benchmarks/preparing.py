@@ -17,10 +17,10 @@ from transformers import AutoTokenizer
 
 def ours(tokenizer: Any, rows: Path, folder: Path) -> tuple[int, int, int]:
     """As rank 0 of a job does it, linter and all."""
-    from kernel_launcher.data.columns import Columns
     from kernel_launcher.data.lint import ModelTokens, RunLinter
-    from kernel_launcher.data.prepare import prepare
-    from kernel_launcher.data.source import read_rows
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.source import read_rows
+    from kernel_launcher.data.training.prepare import prepare
     from kernel_launcher.spec.fields import Method
     from kernel_launcher.worker.codec import TransformersCodec
 

@@ -53,9 +53,8 @@ class Kernel:
         self.manager = manager
         self._client = client
 
-    def run(self, code: str, *, interactive: bool = True, timeout: float = 120, cell_id: str = "") -> Reply:
-        """Run a cell; a page like JupyterLab's says which one it is."""
-        self._client.session.metadata = {"cellId": cell_id} if cell_id else {}
+    def run(self, code: str, *, interactive: bool = True, timeout: float = 120) -> Reply:
+        """Run a cell."""
         reply = Reply()
         start = time.monotonic()
         answer = self._client.execute_interactive(

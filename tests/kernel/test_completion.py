@@ -55,6 +55,17 @@ def test_settings(kernel: Kernel) -> None:
     assert "load_in_4bit = " in kernel.complete(cell.replace("train", "plan"))
 
 
+def test_names_of_chat_templates_and_findings(kernel: Kernel) -> None:
+    """Where a setting takes them: inside of quotes, or with quotes around, also further on in a list."""
+    cell = "%%veri_train\n[method]\n"
+    assert ["chatml"] == kernel.complete(cell + 'chat_template = "ch')
+    assert '"chatml"' in kernel.complete(cell + "chat_template = ")
+    assert ["chatml"] == kernel.complete("%veri_data --set chat_template=ch")
+    codes = kernel.complete(cell + 'allow = ["bos_missing", "d')
+    assert ["difference_cut", "double_bos", "duplicated_rows"] == codes
+    assert '"bos_missing"' in kernel.complete(cell + "allow = [")
+
+
 def test_other_lines_are_left_alone(kernel: Kernel) -> None:
     """Python is completed as before."""
     kernel.run("some_long_name = 1")

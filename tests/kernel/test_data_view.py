@@ -82,12 +82,13 @@ def test_tab_offers_kinds_displays_and_settings(kernel: Kernel) -> None:
     assert "loss_on=" in kernel.complete("%veri_data --set loss")
 
 
-def test_a_page_that_names_its_cells_gets_a_widget(kernel: Kernel, sample: Sample) -> None:
-    """JupyterLab says which cell asks; its saved notebook keeps summary and rows as HTML."""
+def test_a_notebook_that_a_person_opened_gets_a_widget(kernel: Kernel, sample: Sample) -> None:
+    """Jupyter Server names it to its kernel; the saved notebook keeps summary and rows as HTML."""
     asked = f"%veri_data {sample.tiny} {sample.sft}"
-    reply: Reply = kernel.run(asked, cell_id="5f0c")
+    kernel.run("import os; os.environ['JPY_SESSION_NAME'] = 'x.ipynb'")
+    reply: Reply = kernel.run(asked)
     assert [False, True] == [WIDGET in output for output in reply.shown]
     assert all("text/html" in output for output in reply.shown)
-    assert 1 == len(kernel.run(f"{asked} --display static", cell_id="5f0c").shown)
-    assert [] == kernel.run(f"{asked} --display none", cell_id="5f0c").shown
-    assert 1 == len(kernel.run(asked, interactive=False, cell_id="5f0c").shown)
+    assert 1 == len(kernel.run(f"{asked} --display static").shown)
+    assert [] == kernel.run(f"{asked} --display none").shown
+    assert 1 == len(kernel.run(asked, interactive=False).shown)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.codec import Tokens
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.chat.codec import Tokens
+from kernel_launcher.data.rows.faults import DataRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import ClassVar
 
-    from kernel_launcher.data.examples import Message
+    from kernel_launcher.data.rows.examples import Message
 
 _TOKEN = re.compile(r"<\|\w+\|>|\w+|\W", re.DOTALL)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.faults import RowFaults
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.chat.templates import read_template
 from kernel_launcher.data.lint import HeldOut, ModelTokens
-from kernel_launcher.data.templates import read_template
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.faults import RowFaults
+from kernel_launcher.data.rows.formats import RowReader
 from tests.unit.lint_toys import CHATML, TemplateCodec, chat, chatml, chats, completions, lint, pairs, with_rows
 
 TEMPLATES = Path(__file__).parent.parent / "data" / "templates"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.codec import Tokens
-from kernel_launcher.data.columns import Columns
+from kernel_launcher.data.chat.codec import Tokens
+from kernel_launcher.data.chat.template import Template
 from kernel_launcher.data.lint import lint_rows
-from kernel_launcher.data.template import Template
+from kernel_launcher.data.rows.columns import Columns
 from kernel_launcher.spec.fields import Method
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernel_launcher.data.examples import Message
+    from kernel_launcher.data.chat.template import Spans
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.template import Spans
+    from kernel_launcher.data.rows.examples import Message
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt }}"  # noqa: E501 - as models ship it
 METHODS = {"sft_text": {"max_seq_length": 200}, "dpo": {"type": "dpo", "max_length": 200}}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from kernel_launcher.data.template import Template
-from kernel_launcher.data.templates import read_template, template_names
-from kernel_launcher.data.tokenizer import TokenizersCodec
+from kernel_launcher.data.chat.template import Template
+from kernel_launcher.data.chat.templates import read_template, template_names
+from kernel_launcher.data.chat.tokenizer import TokenizersCodec
 from tests.unit.template_table import TABLE
 
 FACTS = Path(__file__).parents[1] / "data" / "templates"

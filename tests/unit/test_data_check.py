@@ -10,7 +10,7 @@ import pytest
 
 from kernel_launcher.data import check
 from kernel_launcher.data.check import check_file, check_rows
-from kernel_launcher.data.columns import Columns
+from kernel_launcher.data.rows.columns import Columns
 from kernel_launcher.errors import InvalidRequest
 
 CHAT = {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]}
@@ -127,7 +127,7 @@ def test_no_rows_are_refused():
 
 def test_a_kernel_that_checks_its_data_stays_light():
     """No part of the data package imports what takes seconds or memory."""
-    modules = "check columns encode formats mark prepare readers snapshot source"
+    modules = "check chat.mark rows.columns rows.formats rows.snapshot rows.source training.encode training.prepare"
     heavy = "torch transformers datasets pandas pyarrow numpy tokenizers jinja2"
     program = (
         "import importlib, sys\n"

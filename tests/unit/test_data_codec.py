@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_launcher.data.encode import IGNORED, encode_example
-from kernel_launcher.data.examples import Message, Messages, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.rows.examples import Message, Messages, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.training.encode import IGNORED, encode_example
 from kernel_launcher.errors import InvalidRequest
 
 pytestmark = pytest.mark.torch

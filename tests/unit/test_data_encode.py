@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_launcher.data.encode import IGNORED, encode_example
-from kernel_launcher.data.examples import Message, Messages, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.rows.examples import Message, Messages, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.training.encode import IGNORED, encode_example
 from kernel_launcher.errors import InvalidRequest
 from tests.unit.data_toys import ClosingCodec, ForgetfulCodec, SystemlessCodec, ToyCodec
 

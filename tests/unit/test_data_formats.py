@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.examples import Message, Messages, Preference, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.rows.formats import RowReader
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec.fields import Dataset
 
@@ -182,6 +182,7 @@ def test_named_columns_that_would_be_ignored_are_refused(columns, method, reason
         ({"messages": [CHAT[0], {"role": "assistant"}]}, "the content of turn 2 is empty, not text."),
         ({"messages": [CHAT[0], {"role": "assistant", "content": ""}]}, "the content of turn 2 is empty."),
         ({"messages": [CHAT[0], CHAT[1] | {"tool_calls": [{}]}]}, "turn 2 has 'tool_calls', which this release"),
+        ({"messages": CHAT, "tools": [{"name": "f"}]}, "it has 'tools', which this release does not read"),
         ({"messages": [CHAT[0], CHAT[1] | {"reasoning_content": "Hm."}]}, "turn 2 has 'reasoning_content'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},

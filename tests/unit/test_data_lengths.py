@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_launcher.data.lengths import Lengths, padding_share
-from kernel_launcher.data.pack import bins
+from kernel_launcher.data.training.lengths import Lengths, padding_share
+from kernel_launcher.data.training.pack import bins
 
 rows = st.lists(st.integers(1, 30), min_size=1, max_size=9)
 

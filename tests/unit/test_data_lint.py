@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.encode import encode_example
-from kernel_launcher.data.examples import Message, Messages
-from kernel_launcher.data.faults import RowFaults
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.chat.tokenizer import open_codec
 from kernel_launcher.data.lint import HeldOut, ModelTokens, RunLinter, lint_rows, not_allowed, refuse_errors
 from kernel_launcher.data.lint.catalogue import CATALOGUE
-from kernel_launcher.data.prepare import prepare
-from kernel_launcher.data.source import read_rows
-from kernel_launcher.data.tokenizer import open_codec
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.examples import Message, Messages
+from kernel_launcher.data.rows.faults import RowFaults
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.rows.source import read_rows
+from kernel_launcher.data.training.encode import encode_example
+from kernel_launcher.data.training.prepare import prepare
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.fields import Method

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernel_launcher.data.check import LINTED_BYTES, check_file, check_rows, word_linter
-from kernel_launcher.data.columns import Columns
+from kernel_launcher.data.rows.columns import Columns
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.preflight import look_at
 from kernel_launcher.preflight.dataset import check_dataset

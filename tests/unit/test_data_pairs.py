@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_launcher.data.compare import sides
-from kernel_launcher.data.encode import pair_of
-from kernel_launcher.data.examples import Message, Preference
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.mark import Marker
-from kernel_launcher.data.tokens import token_rows
+from kernel_launcher.data.chat.compare import sides
+from kernel_launcher.data.chat.mark import Marker
+from kernel_launcher.data.rows.examples import Message, Preference
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.show.tokens import token_rows
+from kernel_launcher.data.training.encode import pair_of
 from tests.unit.data_toys import ClosingCodec, ForgetfulCodec, ToyCodec
 from tests.unit.template_table import TABLE
 from tests.unit.template_toys import codec as codec_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kernel_launcher.data import prepare as module
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.encode import IGNORED
-from kernel_launcher.data.first_row import first_row
-from kernel_launcher.data.prepare import prepare
-from kernel_launcher.data.readers import Broken
-from kernel_launcher.data.tally import CUT_BEFORE_ANSWER, SAME_AFTER_CUT, TOO_LONG, LostRow, read_lost
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.readers import Broken
+from kernel_launcher.data.show.first_row import first_row
+from kernel_launcher.data.training import prepare as module
+from kernel_launcher.data.training.encode import IGNORED
+from kernel_launcher.data.training.prepare import prepare
+from kernel_launcher.data.training.tally import CUT_BEFORE_ANSWER, SAME_AFTER_CUT, TOO_LONG, LostRow, read_lost
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec.fields import Method
 from tests.unit.data_toys import ForgetfulCodec, SystemlessCodec, ToyCodec
@@ -315,7 +315,7 @@ def test_packing_depends_on_the_seed_alone(target):
 
 def test_packing_waits_for_a_window_of_rows_only(target, monkeypatch):
     """However many rows there are, as many as a window holds are in memory."""
-    monkeypatch.setattr("kernel_launcher.data.table._WINDOW_ROWS", 5)
+    monkeypatch.setattr("kernel_launcher.data.training.table._WINDOW_ROWS", 5)
     monkeypatch.setattr(module, "_BATCH_ROWS", 2)
     report = run([TEXT] * 20, target, packing=True)
     written = table(target)

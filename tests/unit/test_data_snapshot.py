@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from kernel_launcher.data.snapshot import file_digest, source_digest, take_snapshot
-from kernel_launcher.data.source import read_rows
+from kernel_launcher.data.rows.snapshot import file_digest, source_digest, take_snapshot
+from kernel_launcher.data.rows.source import read_rows
 from kernel_launcher.errors import InvalidRequest
 
 ROWS = [
@@ -53,7 +53,7 @@ def test_equal_rows_have_one_hash_whatever_holds_them():
 
 
 def test_a_large_snapshot_leaves_memory_and_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernel_launcher.data.snapshot._IN_MEMORY", 10)
+    monkeypatch.setattr("kernel_launcher.data.rows.snapshot._IN_MEMORY", 10)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     snapshot = take_snapshot(ROWS)
     assert 2500 == len(list(snapshot.rows()))
@@ -162,7 +162,7 @@ def test_another_state_of_a_file_has_another_digest(tmp_path, monkeypatch):
     moved.write_bytes(b"abd")
     assert small != source_digest(moved)
 
-    monkeypatch.setattr("kernel_launcher.data.snapshot._HASHED_WHOLE_BYTES", 2)
+    monkeypatch.setattr("kernel_launcher.data.rows.snapshot._HASHED_WHOLE_BYTES", 2)
     huge = source_digest(moved)
     assert huge == source_digest(moved)
     os.utime(moved, ns=(1, 1))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_launcher.data.readers import Broken
-from kernel_launcher.data.source import HubId, data_size, read_rows, resolve
+from kernel_launcher.data.rows.readers import Broken
+from kernel_launcher.data.rows.source import HubId, data_size, read_rows, resolve
 from kernel_launcher.errors import InvalidRequest
 
 ROW = {"text": "naïve 🙂 \u2028 line"}

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from kernel_launcher.data.controls import control_warning, split_controls
-from kernel_launcher.data.encode import IGNORED, encode_example, label
-from kernel_launcher.data.examples import Message, Messages
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.mark import Marker
-from kernel_launcher.data.template import Template
-from kernel_launcher.data.templates import template_names
-from kernel_launcher.data.tokenizer import TokenizersCodec
-from kernel_launcher.data.tokens import token_rows
+from kernel_launcher.data.chat.controls import control_warning, split_controls
+from kernel_launcher.data.chat.mark import Marker
+from kernel_launcher.data.chat.template import Template
+from kernel_launcher.data.chat.templates import template_names
+from kernel_launcher.data.chat.tokenizer import TokenizersCodec
+from kernel_launcher.data.rows.examples import Message, Messages
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.show.tokens import token_rows
+from kernel_launcher.data.training.encode import IGNORED, encode_example, label
 from tests.unit.template_table import CONVERSATIONS, ONE, SYSTEM, TABLE, TWO
 from tests.unit.template_toys import FACTS, codec, tokenizer_json
 

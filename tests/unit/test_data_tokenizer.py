@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.templates import template_names
-from kernel_launcher.data.tokenizer import open_codec
+from kernel_launcher.data.chat.templates import template_names
+from kernel_launcher.data.chat.tokenizer import open_codec
+from kernel_launcher.data.rows.examples import Message
+from kernel_launcher.data.rows.faults import DataRefusal
 from kernel_launcher.errors import InvalidRequest
 from tests.unit.template_table import CONVERSATIONS, TABLE
 from tests.unit.template_toys import CONTROL, source, tokenizer_json
@@ -343,7 +343,7 @@ def test_no_torch_and_no_transformers_are_needed(folder_of):
     """Not even imported, where they are installed."""
     folder = folder_of(template=source("chatml"))
     code = (
-        "import sys; from pathlib import Path; from kernel_launcher.data.tokenizer import open_codec\n"
+        "import sys; from pathlib import Path; from kernel_launcher.data.chat.tokenizer import open_codec\n"
         "assert 'tokenizers' not in sys.modules\n"
         f"open_codec(Path({str(folder)!r})).encode(['a'])\n"
         "print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"

@@ -37,8 +37,8 @@ def tokenizer(sample: Sample) -> Any:
 @pytest.fixture(scope="module")
 def rows(tokenizer: Any) -> list[dict[str, list[int]]]:
     """Chats that ask for the number of the row, encoded as for training."""
-    from kernel_launcher.data.encode import encode_example
-    from kernel_launcher.data.examples import Message, Messages
+    from kernel_launcher.data.rows.examples import Message, Messages
+    from kernel_launcher.data.training.encode import encode_example
     from kernel_launcher.worker.codec import TransformersCodec
 
     codec = TransformersCodec(tokenizer)

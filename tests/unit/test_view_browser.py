@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data.visible import visible
+from kernel_launcher.data.show.visible import visible
 from tests.unit.test_view_shown import HOSTILE, everywhere
 from tests.unit.view_toys import a_finding, a_row, a_view, token
 from veri_jupyter.data import html

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 
 import veri_jupyter
 from kernel_launcher.__main__ import main
-from kernel_launcher.data.text import text
+from kernel_launcher.data.show.text import text
 from kernel_launcher.errors import InvalidRequest
 from veri_jupyter import checks, magics, options
 from veri_jupyter.data import shown

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data import look as look_module
-from kernel_launcher.data.columns import Columns
-from kernel_launcher.data.encode import IGNORED, encode_example
-from kernel_launcher.data.formats import RowReader
 from kernel_launcher.data.lint import ModelTokens
-from kernel_launcher.data.look import Asked, Look
+from kernel_launcher.data.rows.columns import Columns
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.show import look as look_module
+from kernel_launcher.data.show.look import Asked, Look
+from kernel_launcher.data.training.encode import IGNORED, encode_example
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.preflight import look_at
 from kernel_launcher.spec import read_spec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernel_launcher.data.view import Kind
+    from kernel_launcher.data.show.view import Kind
     from tests.conftest import Sample
 
 
@@ -156,6 +156,12 @@ def test_lengths_and_what_packing_saves() -> None:
     assert (30, 30, 0, 0) == (found["rows"], found["kept"], found["cut"], found["answer_cut"])
     alike = look([chat("a", "b")] * 8).view().lengths
     assert (0.0, 0.0, 8.0) == (alike["padding_share"], alike["packing_saves"], alike["packing_rows"])
+
+
+def test_a_row_that_refuses_the_run_says_so() -> None:
+    """It is not cut, whatever it would lose."""
+    (row, *_) = look(ROWS, max_seq_length=40, too_long="refuse").view("cut").rows
+    assert "is too long, which refuses the run" == row.why[0]
 
 
 def test_a_finding_that_the_job_allows_is_not_shown() -> None:

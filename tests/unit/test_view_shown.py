@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernel_launcher.data import text
-from kernel_launcher.data.view import DataView, Part, Row, Turn
-from kernel_launcher.data.visible import visible, visible_pieces
+from kernel_launcher.data.show import text
+from kernel_launcher.data.show.view import DataView, Part, Row, Turn
+from kernel_launcher.data.show.visible import visible, visible_pieces
 from tests.unit.view_toys import a_finding, a_row, a_view, chat, token
 from veri_jupyter.data import html
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_launcher.data.templates import read_template, templates_in
+from kernel_launcher.data.chat.templates import read_template, templates_in
 from kernel_launcher.worker.base import Base, choose_pad_token, load_model, load_tokenizer
 from kernel_launcher.worker.errors import ModelLoadError
 

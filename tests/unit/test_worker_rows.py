@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernel_launcher.data.lint import ModelTokens
-from kernel_launcher.data.snapshot import file_digest, source_digest
-from kernel_launcher.data.tally import read_lost
+from kernel_launcher.data.rows.snapshot import file_digest, source_digest
+from kernel_launcher.data.training.tally import read_lost
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.protocol.fold import DATA_FIELDS
 from kernel_launcher.protocol.paths import RunDir

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_launcher.data.lint.finding import Finding
-from kernel_launcher.data.tokens import Token
-from kernel_launcher.data.view import DataView, Part, Row
+from kernel_launcher.data.show.tokens import Token
+from kernel_launcher.data.show.view import DataView, Part, Row
 
 LENGTHS: dict[str, Any] = {
     "rows": 600, "kept": 597, "cut": 14, "answer_cut": 9, "dropped_by_reason": {"cut_before_answer": 3}, "p50": 56,

@@ -12,16 +12,16 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data import text
-from kernel_launcher.data.view import Marks
-from kernel_launcher.data.visible import visible, visible_pieces
+from kernel_launcher.data.show import text
+from kernel_launcher.data.show.view import Marks
+from kernel_launcher.data.show.visible import visible, visible_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.tokens import Token
-    from kernel_launcher.data.view import DataView, Part, Row, Run, State, Turn
+    from kernel_launcher.data.show.tokens import Token
+    from kernel_launcher.data.show.view import DataView, Part, Row, Run, State, Turn
 
 _ELEMENTS: Mapping[State, str] = {"context": "span", "trained": "u", "cut": "s"}
 

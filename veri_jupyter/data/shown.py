@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_launcher.data.text import headline, text
-from kernel_launcher.data.view import KINDS
+from kernel_launcher.data.show.text import headline, text
+from kernel_launcher.data.show.view import KINDS
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.preflight import look_at
 from kernel_launcher.secrets import shown
@@ -19,8 +19,8 @@ from veri_jupyter.environment import frontend, has_live_widgets
 from veri_jupyter.monitor.show import say
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.look import Look
-    from kernel_launcher.data.view import DataView, Kind
+    from kernel_launcher.data.show.look import Look
+    from kernel_launcher.data.show.view import DataView, Kind
 
 
 def show_data(

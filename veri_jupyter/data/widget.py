@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.view import KINDS
+from kernel_launcher.data.show.view import KINDS
 from veri_jupyter.data import html
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.look import Look
-    from kernel_launcher.data.view import Kind
+    from kernel_launcher.data.show.look import Look
+    from kernel_launcher.data.show.view import Kind
 
 
 def leaf(look: Look, kind: Kind) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from kernel_launcher.data.faults import SHOWN_ROWS, listed
 from kernel_launcher.data.lint.catalogue import CATALOGUE
+from kernel_launcher.data.rows.faults import SHOWN_ROWS, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

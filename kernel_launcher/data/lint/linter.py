@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.encode import EncodedPair
-from kernel_launcher.data.encoding import encode_texts, texts_of
-from kernel_launcher.data.faults import DataRefusal, RowFaults
-from kernel_launcher.data.formats import RowReader
+from kernel_launcher.data.chat.mark import Marker
 from kernel_launcher.data.lint.finding import Book, Rows
 from kernel_launcher.data.lint.parts import parts_of
 from kernel_launcher.data.lint.repeats import RepeatFindings
 from kernel_launcher.data.lint.template import TemplateFindings
 from kernel_launcher.data.lint.texts import TextFindings
 from kernel_launcher.data.lint.tokens import ModelTokens, TokenFindings
-from kernel_launcher.data.mark import Marker
+from kernel_launcher.data.rows.faults import DataRefusal, RowFaults
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.training.encode import EncodedPair
+from kernel_launcher.data.training.encoding import encode_texts, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.encode import Encoded
-    from kernel_launcher.data.examples import Example
+    from kernel_launcher.data.chat.codec import Codec
     from kernel_launcher.data.lint.finding import Finding
     from kernel_launcher.data.lint.parts import Parts
     from kernel_launcher.data.lint.repeats import HeldOut
-    from kernel_launcher.data.readers import Row
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.examples import Example
+    from kernel_launcher.data.rows.readers import Row
+    from kernel_launcher.data.training.encode import Encoded
     from kernel_launcher.spec.fields import Method
 
 _UNKNOWN = ModelTokens()

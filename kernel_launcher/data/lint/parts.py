@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_launcher.data.examples import Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.examples import Messages, Preference, PromptCompletion, Text
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.examples import Example, Turns
+    from kernel_launcher.data.rows.examples import Example, Turns
 
 _NOTHING: tuple[()] = ()
 

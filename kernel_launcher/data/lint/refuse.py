@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.faults import CODE, listed
 from kernel_launcher.data.lint.linter import Linter
+from kernel_launcher.data.rows.faults import CODE, listed
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 from kernel_launcher.spec.findings import FATAL
@@ -13,7 +13,7 @@ from kernel_launcher.spec.findings import FATAL
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from kernel_launcher.data.codec import Codec
+    from kernel_launcher.data.chat.codec import Codec
     from kernel_launcher.data.lint.finding import Finding
     from kernel_launcher.data.lint.tokens import ModelTokens
     from kernel_launcher.spec.fields import Method

@@ -5,17 +5,17 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_launcher.data.examples import Preference
-from kernel_launcher.data.faults import SHOWN_ROWS
 from kernel_launcher.data.lint.finding import Rows
 from kernel_launcher.data.lint.parts import parts_of
+from kernel_launcher.data.rows.examples import Preference
+from kernel_launcher.data.rows.faults import SHOWN_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernel_launcher.data.examples import Example
     from kernel_launcher.data.lint.finding import Book
     from kernel_launcher.data.lint.parts import Parts
+    from kernel_launcher.data.rows.examples import Example
 
 # An answer of a word or two is a label: of two of them one may well stand in half of the rows.
 _LABEL_LENGTH = 20

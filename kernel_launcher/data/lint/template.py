@@ -7,17 +7,17 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.mark import Marker
+from kernel_launcher.data.chat.mark import Marker
+from kernel_launcher.data.rows.examples import Message
+from kernel_launcher.data.rows.faults import DataRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.examples import Turns
+    from kernel_launcher.data.chat.codec import Codec
     from kernel_launcher.data.lint.finding import Book
     from kernel_launcher.data.lint.parts import Parts
+    from kernel_launcher.data.rows.examples import Turns
 
 _ORDERS = 4096
 _OTHERS = ("system", "tool")

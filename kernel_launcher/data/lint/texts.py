@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.examples import Preference
 from kernel_launcher.data.lint.finding import Rows
+from kernel_launcher.data.rows.examples import Preference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel_launcher.data.examples import Example
     from kernel_launcher.data.lint.finding import Book
     from kernel_launcher.data.lint.parts import Parts
+    from kernel_launcher.data.rows.examples import Example
 
 # What str(None) and the like leave behind in an export, and forums in the place of a removed answer.
 _PLACEHOLDERS = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_launcher.data.encode import IGNORED
+from kernel_launcher.data.training.encode import IGNORED
 from kernel_launcher.protocol.files import read_json
 
 if TYPE_CHECKING:
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Self
 
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.encode import Encoded, EncodedPair
+    from kernel_launcher.data.chat.codec import Codec
     from kernel_launcher.data.lint.finding import Book
     from kernel_launcher.data.lint.parts import Parts
+    from kernel_launcher.data.training.encode import Encoded, EncodedPair
 
 # A stop token is mostly the last or the last but one: the others are looked at only if it is not. No BOS is longer.
 _ENDS = 4

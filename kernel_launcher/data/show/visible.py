@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LINE_END, TAB, SPACE, CONTINUES = "↵", "→", "·", "⋯"
+# What stands around trained text, around a control token, and around what is cut off.
+TRAINED, CONTROL, CUT = ("⟦", "⟧"), ("⟪", "⟫"), ("✂", "✂")
+_OURS = str.maketrans({mark: f"⟨U+{ord(mark):04X}⟩" for mark in (*TRAINED, *CONTROL, *CUT)})
 # Spaces that nobody would see: where a line or the whole text begins or ends.
 _HIDDEN = re.compile(r"^ +| +$", re.MULTILINE)
 
@@ -30,6 +33,11 @@ def visible_pieces(texts: Iterable[str]) -> list[str]:
     whole = _HIDDEN.sub(lambda found: SPACE * len(found[0]), "".join(pieces))
     ends = accumulate(map(len, pieces), initial=0)
     return [visible(whole[start:end]) or CONTINUES for start, end in pairwise(ends)]
+
+
+def foreign(text: str) -> str:
+    """Text of a row, without our own marks in it."""
+    return text.translate(_OURS)
 
 
 def _character(character: str) -> str:

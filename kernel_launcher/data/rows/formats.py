@@ -21,19 +21,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.examples import Message, Messages, Preference, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.messages import conversation, is_sharegpt, is_turns, quoted, text
-from kernel_launcher.data.readers import Broken
+from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.rows.messages import conversation, is_sharegpt, is_turns, quoted, text
+from kernel_launcher.data.rows.readers import Broken
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.secrets import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kernel_launcher.data.columns import Columns, Names
-    from kernel_launcher.data.examples import Example, Turns
-    from kernel_launcher.data.faults import RowFaults
+    from kernel_launcher.data.rows.columns import Columns, Names
+    from kernel_launcher.data.rows.examples import Example, Turns
+    from kernel_launcher.data.rows.faults import RowFaults
 
     Row = Mapping[str, Any]
 
@@ -46,6 +46,7 @@ _READ_BY = {
     "sft_text": ({"messages"}, {"prompt", "completion"}, {"text"}),
     "dpo": ({"prompt", "chosen", "rejected"},),
 }
+_NO_TOOLS: tuple[object, ...] = (None, "", "[]", [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ def _conversations(row: Row, names: Names) -> tuple[str, Example]:
 
 
 def _turns(row: Row, names: Names, column: str) -> tuple[str, Example]:
+    _refuse_tools(row)
     turns = _with_answer(conversation(row[column], column), column)
     name = "sharegpt" if is_sharegpt(row[column]) else "messages"
     return name, Messages(_with_system(turns, _system(row, names)))
@@ -160,6 +162,7 @@ def _pair(row: Row, names: Names) -> tuple[str, Example]:
     prompt, completion = row[names.prompt], row[names.completion]
     system = _system(row, names)
     if is_turns(prompt) and is_turns(completion):
+        _refuse_tools(row)
         given = _with_system(conversation(prompt, names.prompt), system)
         answer = _with_answer(conversation(completion, names.completion), names.completion)
         return "prompt_completion", Messages(given + answer, context=len(given))
@@ -183,6 +186,7 @@ def _preference(row: Row, names: Names) -> tuple[str, Example]:
     prompt, chosen, rejected = row.get(names.prompt), row[names.chosen], row[names.rejected]
     system = _system(row, names)
     if is_turns(chosen) and is_turns(rejected):
+        _refuse_tools(row)
         given = _given(prompt, names.prompt)
         better, worse = (
             _after(given, _with_answer(conversation(turns, column), column))
@@ -225,6 +229,12 @@ def _with_system(turns: Turns, system: str | None) -> Turns:
     if turns[0].content != system:
         raise DataRefusal("its system turn and its system column differ.")
     return turns
+
+
+def _refuse_tools(row: Row) -> None:
+    """At inference the chat template would write them into the prompt."""
+    if row.get("tools") not in _NO_TOOLS:
+        raise DataRefusal("it has 'tools', which this release does not read; put them into the system turn.")
 
 
 def _with_answer(turns: Turns, column: str) -> Turns:

@@ -16,15 +16,15 @@ from math import isinf, isnan
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from kernel_launcher.data.faults import no_rows, refused
-from kernel_launcher.data.messages import kind, quoted
-from kernel_launcher.data.readers import json_lines
+from kernel_launcher.data.rows.faults import no_rows, refused
+from kernel_launcher.data.rows.messages import kind, quoted
+from kernel_launcher.data.rows.readers import json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from kernel_launcher.data.readers import Row
+    from kernel_launcher.data.rows.readers import Row
 
 _IN_MEMORY = 64 << 20
 _HASHED_WHOLE_BYTES = 500_000_000

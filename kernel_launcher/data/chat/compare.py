@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.examples import Messages, PromptCompletion
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.rows.examples import Messages, PromptCompletion
+from kernel_launcher.data.rows.faults import DataRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel_launcher.data.examples import Preference, Turns
+    from kernel_launcher.data.rows.examples import Preference, Turns
 
 
 def sides(example: Preference) -> tuple[Messages, Messages] | tuple[PromptCompletion, PromptCompletion]:

@@ -11,31 +11,31 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.compare import sides
-from kernel_launcher.data.encode import Encoded, EncodedPair
-from kernel_launcher.data.encoding import encode_texts, most_tokens, texts_of
-from kernel_launcher.data.examples import Preference, Text
-from kernel_launcher.data.faults import DataRefusal, RowFaults, no_rows, refused_rows
-from kernel_launcher.data.formats import RowReader
-from kernel_launcher.data.lengths import Lengths, padding_share
+from kernel_launcher.data.chat.compare import sides
+from kernel_launcher.data.chat.mark import Marker
 from kernel_launcher.data.lint import Linter, not_allowed
-from kernel_launcher.data.mark import Marker
-from kernel_launcher.data.pack import bins
-from kernel_launcher.data.prepare import length_setting
-from kernel_launcher.data.tally import LostRow, Tally
-from kernel_launcher.data.tokens import token_rows
-from kernel_launcher.data.view import DataView, Part, Row
+from kernel_launcher.data.rows.examples import Preference, Text
+from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, no_rows, refused_rows
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.show.tokens import token_rows
+from kernel_launcher.data.show.view import DataView, Part, Row
+from kernel_launcher.data.training.encode import Encoded, EncodedPair
+from kernel_launcher.data.training.encoding import encode_texts, most_tokens, texts_of
+from kernel_launcher.data.training.lengths import Lengths, padding_share
+from kernel_launcher.data.training.pack import bins
+from kernel_launcher.data.training.prepare import length_setting
+from kernel_launcher.data.training.tally import LostRow, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kernel_launcher.data.codec import Codec, Tokens
-    from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.examples import Example, Messages, PromptCompletion
+    from kernel_launcher.data.chat.codec import Codec, Tokens
+    from kernel_launcher.data.chat.mark import Marked
     from kernel_launcher.data.lint import Finding, HeldOut, ModelTokens
-    from kernel_launcher.data.mark import Marked
-    from kernel_launcher.data.readers import Row as SourceRow
-    from kernel_launcher.data.view import Kind
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.examples import Example, Messages, PromptCompletion
+    from kernel_launcher.data.rows.readers import Row as SourceRow
+    from kernel_launcher.data.show.view import Kind
     from kernel_launcher.spec.fields import Method
 
 # Two seconds of work at most, whatever the size of the file: a chat of 300 characters takes 0.3 ms.
@@ -150,7 +150,7 @@ class Look:
     def row(self, number: int) -> Row:
         """One of the rows that were looked at, token by token."""
         example = self._examples[number]
-        why = [_why(lost)] if (lost := self._lost.get(number)) else []
+        why = [_why(lost, self._asked.method)] if (lost := self._lost.get(number)) else []
         why += [finding.code for finding in self.findings if number in finding.rows]
         prompt = None if isinstance(example, Text) else self._marker.inference_prompt(example)
         return Row(number, tuple(self._parts(example)), prompt, tuple(why))
@@ -220,7 +220,9 @@ class Look:
         return self._asked.codec.encode([text.text for text in texts])
 
 
-def _why(lost: LostRow) -> str:
+def _why(lost: LostRow, method: Method) -> str:
+    if method.too_long == "refuse" and lost.length > most_tokens(method):
+        return "is too long, which refuses the run"
     return _WHY[lost.reason].format(lost="1 token" if lost.lost == 1 else f"{lost.lost:,} tokens")
 
 

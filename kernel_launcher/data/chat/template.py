@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from kernel_launcher.data.faults import DataRefusal
-from kernel_launcher.data.sandbox import environment, tracked
+from kernel_launcher.data.chat.sandbox import environment, tracked
+from kernel_launcher.data.rows.faults import DataRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jinja2 import Template as Compiled
 
-    from kernel_launcher.data.examples import Message
+    from kernel_launcher.data.rows.examples import Message
 
 Spans = tuple[tuple[int, int], ...]
 _TAG = re.compile(r"\{%-?\s*generation\s*-?%\}")

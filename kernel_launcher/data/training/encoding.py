@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.encode import label, pair_of
-from kernel_launcher.data.examples import Preference
+from kernel_launcher.data.rows.examples import Preference
+from kernel_launcher.data.training.encode import label, pair_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernel_launcher.data.codec import Codec, Tokens
-    from kernel_launcher.data.encode import Encoded, EncodedPair
-    from kernel_launcher.data.examples import Example
-    from kernel_launcher.data.mark import Marked, Marker
+    from kernel_launcher.data.chat.codec import Codec, Tokens
+    from kernel_launcher.data.chat.mark import Marked, Marker
+    from kernel_launcher.data.rows.examples import Example
+    from kernel_launcher.data.training.encode import Encoded, EncodedPair
     from kernel_launcher.spec.fields import Method
 
     Texts = tuple[Marked] | tuple[Marked, Marked]

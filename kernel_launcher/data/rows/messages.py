@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal, brief
+from kernel_launcher.data.rows.examples import Message
+from kernel_launcher.data.rows.faults import DataRefusal, brief
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeGuard
 
-    from kernel_launcher.data.examples import Turns
+    from kernel_launcher.data.rows.examples import Turns
 
 ROLES = {
     "system": "system",

@@ -89,7 +89,7 @@ def _broken(source: str) -> str | None:
     """What jinja2 says against a template."""
     from jinja2 import TemplateSyntaxError
 
-    from kernel_launcher.data.sandbox import environment
+    from kernel_launcher.data.chat.sandbox import environment
 
     try:
         environment().parse(source)

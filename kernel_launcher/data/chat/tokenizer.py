@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.codec import Tokens
-from kernel_launcher.data.faults import CODE
-from kernel_launcher.data.template import Template
-from kernel_launcher.data.templates import default_template, read_template, templates_in
+from kernel_launcher.data.chat.codec import Tokens
+from kernel_launcher.data.chat.template import Template
+from kernel_launcher.data.chat.templates import default_template, read_template, templates_in
+from kernel_launcher.data.rows.faults import CODE
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.protocol.files import read_json
 from kernel_launcher.secrets import shown
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer
 
-    from kernel_launcher.data.examples import Message
-    from kernel_launcher.data.template import Spans
+    from kernel_launcher.data.chat.template import Spans
+    from kernel_launcher.data.rows.examples import Message
 
 
 class TokenizersCodec:

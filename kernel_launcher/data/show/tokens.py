@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from kernel_launcher.data.compare import shared
-from kernel_launcher.data.encode import IGNORED, label
-from kernel_launcher.data.examples import PromptCompletion, Text
+from kernel_launcher.data.chat.compare import shared
+from kernel_launcher.data.rows.examples import PromptCompletion, Text
+from kernel_launcher.data.training.encode import IGNORED, label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernel_launcher.data.codec import Codec, Tokens
-    from kernel_launcher.data.examples import Messages, Turns
-    from kernel_launcher.data.mark import Marked
+    from kernel_launcher.data.chat.codec import Codec, Tokens
+    from kernel_launcher.data.chat.mark import Marked
+    from kernel_launcher.data.rows.examples import Messages, Turns
 
 Role = Literal["system", "user", "assistant", "tool", "prompt", "completion", "text"]
 _NO_END = 1 << 62

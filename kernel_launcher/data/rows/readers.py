@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from kernel_launcher.data.faults import brief
-from kernel_launcher.data.messages import kind
+from kernel_launcher.data.rows.faults import brief
+from kernel_launcher.data.rows.messages import kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data import readers
-from kernel_launcher.data.faults import no_rows, refused
+from kernel_launcher.data.rows import readers
+from kernel_launcher.data.rows.faults import no_rows, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kernel_launcher.data.readers import Row
+    from kernel_launcher.data.rows.readers import Row
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)

@@ -9,24 +9,23 @@ from __future__ import annotations
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.visible import visible, visible_pieces
+from kernel_launcher.data.show.visible import CONTROL, CUT, TRAINED, foreign, visible, visible_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.view import DataView, Part, Row, Run, State, Turn
+    from kernel_launcher.data.show.view import DataView, Part, Row, Run, State, Turn
 
-LEGEND = "⟦trained⟧ · ⟪control token⟫ · ✂cut off✂"
+LEGEND = " · ".join(["trained".join(TRAINED), "control token".join(CONTROL), "cut off".join(CUT)])
 GLYPHS = {"error": "✗", "warning": "!"}
 _NAMED_ROWS = 10
 _PROMPT_SHOWN = 4000
-_OURS = str.maketrans({mark: f"⟨U+{ord(mark):04X}⟩" for mark in "⟦⟧⟪⟫✂"})
 # What stands around each, and how a terminal shows it: faint, underlined, struck.
-_STATES: Mapping[State, tuple[str, str, str]] = {
-    "context": ("", "", "2"),
-    "trained": ("⟦", "⟧", "4"),
-    "cut": ("✂", "✂", "9"),
+_STATES: Mapping[State, tuple[tuple[str, str], str]] = {
+    "context": (("", ""), "2"),
+    "trained": (TRAINED, "4"),
+    "cut": (CUT, "9"),
 }
 
 
@@ -106,14 +105,14 @@ def text(view: DataView, *, colour: bool = False) -> str:
         f"{GLYPHS[finding.severity]} {finding.severity} {finding.code}: {finding_line(finding)}"
         for finding in view.findings
     ]
-    head = [*map(_foreign, lines), "", f"{kind_line(view)}    {LEGEND}"]
+    head = [*map(foreign, lines), "", f"{kind_line(view)}    {LEGEND}"]
     return "\n".join([*head, *(_row(row, colour=colour) for row in view.rows)])
 
 
 def _row(row: Row, *, colour: bool) -> str:
-    lines = ["", _foreign(row_line(row)), *(_part(part, colour=colour) for part in row.parts)]
+    lines = ["", foreign(row_line(row)), *(_part(part, colour=colour) for part in row.parts)]
     if row.prompt is not None:
-        prompt = _foreign(prompt_text(row.prompt)).removesuffix("\n")
+        prompt = foreign(prompt_text(row.prompt)).removesuffix("\n")
         lines += ["  the prompt, as inference sends it", indent(prompt, "    | ")]
     return "\n".join(lines)
 
@@ -131,7 +130,7 @@ def _turn(turn: Turn, *, colour: bool) -> str:
 
 
 def _stretch(state: State, runs: tuple[Run, ...], *, colour: bool) -> str:
-    opening, closing, look = _STATES[state]
+    (opening, closing), look = _STATES[state]
     body = "".join(map(_run, runs))
     said = body.removesuffix("\n")
     said = f"{opening}{said}{closing}{body[len(said) :]}"
@@ -144,10 +143,5 @@ def _stretch(state: State, runs: tuple[Run, ...], *, colour: bool) -> str:
 def _run(run: Run) -> str:
     first, last = ("".join(visible_pieces(token.text for token in tokens)) for tokens in (run.first, run.last))
     gap = f" [{run.hidden:,} tokens more] " if run.hidden else ""
-    said = f"{_foreign(first)}{gap}{_foreign(last)}"
-    return f"⟪{said}⟫" if run.marks.special else said
-
-
-def _foreign(said: str) -> str:
-    """Text of a row, without our own marks in it."""
-    return said.translate(_OURS)
+    said = f"{foreign(first)}{gap}{foreign(last)}"
+    return said.join(CONTROL) if run.marks.special else said

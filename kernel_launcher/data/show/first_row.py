@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.encode import IGNORED
-from kernel_launcher.data.visible import visible
+from kernel_launcher.data.show.visible import TRAINED, foreign, visible
+from kernel_launcher.data.training.encode import IGNORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     Run = tuple[list[int], bool]
 
 _MOST, _FIRST, _LAST = 2000, 400, 200
-_OURS = str.maketrans({mark: f"⟨U+{ord(mark):04X}⟩" for mark in "⟦⟧"})
 
 
 def first_row(path: Path, decode: Decode) -> dict[str, Any]:
@@ -58,12 +57,12 @@ def _runs(row: dict[str, list[int]]) -> list[Run]:
 
 
 def _text(runs: Iterable[Run], decode: Decode) -> str:
-    said = "".join(f"⟦{_shown(ids, decode)}⟧" if trained else _shown(ids, decode) for ids, trained in runs)
+    said = "".join(_shown(ids, decode).join(TRAINED) if trained else _shown(ids, decode) for ids, trained in runs)
     return said if len(said) <= _MOST else f"{said[:_MOST]}…"
 
 
 def _shown(ids: list[int], decode: Decode) -> str:
-    text = visible(decode(ids)).translate(_OURS)
+    text = foreign(visible(decode(ids)))
     if len(text) <= _FIRST + _LAST:
         return text
     return f"{text[:_FIRST]} … {len(text) - _FIRST - _LAST:,} characters … {text[-_LAST:]}"

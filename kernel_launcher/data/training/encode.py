@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.compare import shared
-from kernel_launcher.data.mark import Marker
+from kernel_launcher.data.chat.compare import shared
+from kernel_launcher.data.chat.mark import Marker
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.codec import Codec, Tokens
-    from kernel_launcher.data.examples import Messages, PromptCompletion, Text
-    from kernel_launcher.data.mark import LossOn, Marked
+    from kernel_launcher.data.chat.codec import Codec, Tokens
+    from kernel_launcher.data.chat.mark import LossOn, Marked
+    from kernel_launcher.data.rows.examples import Messages, PromptCompletion, Text
 
 IGNORED = -100
 _start, _end = itemgetter(0), itemgetter(1)

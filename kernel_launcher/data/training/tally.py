@@ -7,15 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kernel_launcher.data.encode import EncodedPair
-from kernel_launcher.data.faults import SHOWN_ROWS
-from kernel_launcher.data.lengths import Lengths, padding_share
+from kernel_launcher.data.rows.faults import SHOWN_ROWS
+from kernel_launcher.data.training.encode import EncodedPair
+from kernel_launcher.data.training.lengths import Lengths, padding_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from kernel_launcher.data.encode import Encoded
+    from kernel_launcher.data.training.encode import Encoded
 
 TooLong = Literal["cut", "drop", "refuse"]
 TOO_LONG = "too_long"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_launcher.data.lint import Finding
-    from kernel_launcher.data.tokens import Token
+    from kernel_launcher.data.show.tokens import Token
 
 State = Literal["context", "trained", "cut"]
 Kind = Literal["random", "longest", "cut", "suspicious"]

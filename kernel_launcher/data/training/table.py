@@ -9,9 +9,9 @@ from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kernel_launcher.data.encode import IGNORED
-from kernel_launcher.data.lengths import Lengths
-from kernel_launcher.data.pack import bins
+from kernel_launcher.data.training.encode import IGNORED
+from kernel_launcher.data.training.lengths import Lengths
+from kernel_launcher.data.training.pack import bins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

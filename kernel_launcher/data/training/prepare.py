@@ -9,24 +9,24 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
-from kernel_launcher.data.encoding import encode_texts, most_tokens, texts_of
-from kernel_launcher.data.faults import DataRefusal, RowFaults, listed, no_rows, refused, refused_rows
-from kernel_launcher.data.formats import RowReader
-from kernel_launcher.data.mark import Marker
-from kernel_launcher.data.table import PackedTable, Table, appearing
-from kernel_launcher.data.tally import CUT_BEFORE_ANSWER, SAME_AFTER_CUT, TOO_LONG, Tally
+from kernel_launcher.data.chat.mark import Marker
+from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, listed, no_rows, refused, refused_rows
+from kernel_launcher.data.rows.formats import RowReader
+from kernel_launcher.data.training.encoding import encode_texts, most_tokens, texts_of
+from kernel_launcher.data.training.table import PackedTable, Table, appearing
+from kernel_launcher.data.training.tally import CUT_BEFORE_ANSWER, SAME_AFTER_CUT, TOO_LONG, Tally
 from kernel_launcher.errors import Fault, InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.columns import Columns
-    from kernel_launcher.data.encode import Encoded, EncodedPair
-    from kernel_launcher.data.encoding import Texts
-    from kernel_launcher.data.examples import Example
-    from kernel_launcher.data.readers import Row
-    from kernel_launcher.data.tally import PrepareReport
+    from kernel_launcher.data.chat.codec import Codec
+    from kernel_launcher.data.rows.columns import Columns
+    from kernel_launcher.data.rows.examples import Example
+    from kernel_launcher.data.rows.readers import Row
+    from kernel_launcher.data.training.encode import Encoded, EncodedPair
+    from kernel_launcher.data.training.encoding import Texts
+    from kernel_launcher.data.training.tally import PrepareReport
     from kernel_launcher.spec.fields import Method
 
 _BATCH_ROWS = 500

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from kernel_launcher.data.compare import shared, sides
-from kernel_launcher.data.examples import Message, Messages, Preference, PromptCompletion, Text
-from kernel_launcher.data.faults import DataRefusal, brief, no_chat_template, refused
+from kernel_launcher.data.chat.compare import shared, sides
+from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
+from kernel_launcher.data.rows.faults import DataRefusal, brief, no_chat_template, refused
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.codec import Codec
-    from kernel_launcher.data.examples import Example, Turns
+    from kernel_launcher.data.chat.codec import Codec
+    from kernel_launcher.data.rows.examples import Example, Turns
 
 LossOn = Literal["answers", "last_answer", "all"]
 # The first line that a template writes after an answer, with the line ends before it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernel_launcher.data.examples import Message
+    from kernel_launcher.data.rows.examples import Message
 
 
 class Tokens(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kernel_launcher.data.examples import Message
-from kernel_launcher.data.faults import DataRefusal
+from kernel_launcher.data.rows.examples import Message
+from kernel_launcher.data.rows.faults import DataRefusal
 
 if TYPE_CHECKING:
-    from kernel_launcher.data.codec import Codec
+    from kernel_launcher.data.chat.codec import Codec
 
 # <|im_start|>, <start_of_turn>, </s>, [INST]
 _LIKE_A_TOKEN = re.compile(r"<\|[^|<>\s]+\|>|</?\w+>|\[/?[A-Z]+\]")
