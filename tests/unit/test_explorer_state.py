@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 
-from kernel_launcher.data.lengths import Lengths
+from kernel_launcher.data.training.lengths import Lengths
 from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.planner.verdict import GIB
 from kernel_launcher.spec.fields import NotYet

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.data.check import FIRST_ROWS, WHOLE_FILE_BYTES
-from kernel_launcher.data.lengths import padding_share
-from kernel_launcher.data.source import HubId, data_size, read_rows, resolve
+from kernel_launcher.data.rows.source import HubId, data_size, read_rows, resolve
+from kernel_launcher.data.training.lengths import padding_share
 from kernel_launcher.errors import Fault, InvalidRequest, VeriError
 from kernel_launcher.preflight import look_at
 from kernel_launcher.preflight.dataset import check_dataset
@@ -17,7 +17,7 @@ from kernel_launcher.preflight.dataset import check_dataset
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel_launcher.data.lengths import Lengths
+    from kernel_launcher.data.training.lengths import Lengths
     from kernel_launcher.planner import Plan
     from kernel_launcher.spec import JobSpec
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from kernel_launcher.data.source import SUFFIXES
+from kernel_launcher.data.rows.source import SUFFIXES
 from kernel_launcher.errors import Fault, InvalidRequest, VeriError
 from kernel_launcher.launcher.client import Watcher
 from veri_jupyter.explorer import data, text
