@@ -9,6 +9,8 @@ import torch
 from torch import distributed as dist
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from kernel_launcher.worker.rounding import narrowed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,12 +59,13 @@ def spread(model: nn.Module, source: nn.Module | None, device: torch.device) -> 
 
 
 @torch.no_grad()
-def gather(model: Any, dtype: torch.dtype, *, keep: bool) -> dict[str, torch.Tensor]:
+def gather(model: Any, dtype: torch.dtype, seed: int, *, keep: bool) -> dict[str, torch.Tensor]:
     """What is saved, whole and in one format, in host memory; every rank must be here.
 
     Args:
         model: As it is spread: all of a model, or of one with an adapter the adapter alone.
         dtype: The format.
+        seed: Of the rounding to it.
         keep: Whether this rank is the one that gets it; the others get nothing.
     """
     found = {}
@@ -71,7 +74,7 @@ def gather(model: Any, dtype: torch.dtype, *, keep: bool) -> dict[str, torch.Ten
         if tensor.requires_grad or not adapter:
             whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             if keep:
-                found[name] = whole.detach().to("cpu", dtype if whole.is_floating_point() else whole.dtype)
+                found[name] = narrowed(name, whole.detach(), dtype, seed).cpu()
     return found
 
 

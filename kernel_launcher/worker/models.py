@@ -17,6 +17,7 @@ from kernel_launcher.worker.base import load_model
 from kernel_launcher.worker.loading import META, gather, materialize, spread, unwrapped
 from kernel_launcher.worker.precision import Precision
 from kernel_launcher.worker.proof import check_weights
+from kernel_launcher.worker.rounding import narrowed
 from kernel_launcher.worker.sharding import shard
 
 if TYPE_CHECKING:
@@ -83,9 +84,13 @@ class Models:
 
     def take_back(self, model: Any, *, keep: bool) -> Any:
         """The trained model as one rank alone would have it, on the rank that keeps it; every rank must be here."""
-        if not self._plan.method.zero_stage:
+        method = self._plan.method
+        if not method.zero_stage:
+            if keep and not method.lora_rank:
+                for name, weight in model.named_parameters():
+                    weight.data = narrowed(name, weight.data, self.precision.saved, method.seed)
             return model
-        parts = gather(model, self.precision.saved, keep=keep)
+        parts = gather(model, self.precision.saved, method.seed, keep=keep)
         if not keep:
             return None
         whole = load_model(self._base, self.precision.saved, META)

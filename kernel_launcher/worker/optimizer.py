@@ -9,17 +9,12 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.optim.adamw import adamw
 
 from kernel_launcher.planner.workload import STOCHASTIC_CHUNK
+from kernel_launcher.worker.rounding import Chance, key_of, round_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kernel_launcher.spec.fields import Method
-
-_UPPER_HALF = -0x1_0000
-_LAST_NAN = 0x7FFF_0000
-# The odd multipliers of a well tested integer hash ("lowbias32").
-_FIRST, _SECOND = 0x7FEB_352D, 0x846C_A68B
-_MASK_32, _MASK_64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 def own_optimizer(method: Method) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
@@ -87,7 +82,7 @@ class StochasticAdamW(torch.optim.Optimizer):
             device = tensors[0].device
             if device not in workspaces:
                 workspaces[device] = _Workspace(device, self._largest())
-            key = _mix(_mix(_mix(group["seed"]) + before) + place)
+            key = key_of(group["seed"], before, place)
             workspaces[device].update(tensors, group, before, key, _first_element(weight))
         return loss
 
@@ -109,8 +104,7 @@ class _Workspace:
     def __init__(self, device: torch.device, largest: int) -> None:
         self.size = min(max(1, largest), STOCHASTIC_CHUNK["cpu" if device.type == "cpu" else "cuda"])
         self._wide = torch.empty(4, self.size, dtype=torch.float32, device=device)
-        self._places = torch.arange(self.size, dtype=torch.int32, device=device)
-        self._hash = torch.empty(2, self.size, dtype=torch.int32, device=device)
+        self._chance = Chance(device, self.size)
 
     def update(self, tensors: list[torch.Tensor], group: dict[str, Any], before: int, key: int, start: int) -> None:
         """The step after ``before`` others on weight, gradient and moments, all bfloat16.
@@ -126,21 +120,12 @@ class _Workspace:
             count = len(chunks[0])
             wide = [room[:count].copy_(chunk) for room, chunk in zip(self._wide, chunks, strict=True)]
             _adamw(wide, group, before)
-            bits = self._bits(key, start, count)
+            bits = self._chance.bits(key, start, count)
             # The same bits for both: each is right on average, whatever the other does.
-            _round_into(chunks[0], wide[0], bits)
-            _round_into(chunks[3], wide[3], bits)
+            round_into(chunks[0], wide[0], bits)
+            round_into(chunks[3], wide[3], bits)
             chunks[2].copy_(wide[2])  # moves by a tenth a step: rounded to nearest, it loses nothing
             start += count
-
-    def _bits(self, key: int, start: int, count: int) -> torch.Tensor:
-        """16 random bits for each of the elements from ``start`` on: a hash of their places."""
-        value, shifted = self._hash[0, :count], self._hash[1, :count]
-        torch.add(self._places[:count], _int32(start + key), out=value)
-        value.mul_(_int32(_FIRST))
-        torch.bitwise_right_shift(value, 16, out=shifted)
-        value.bitwise_xor_(shifted).add_(_int32(key >> 32)).mul_(_int32(_SECOND))
-        return value.bitwise_right_shift_(16).bitwise_and_(0xFFFF)
 
 
 def _adamw(tensors: list[torch.Tensor], group: dict[str, Any], before: int) -> None:
@@ -151,13 +136,6 @@ def _adamw(tensors: list[torch.Tensor], group: dict[str, Any], before: int) -> N
         fused=True, amsgrad=False, beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
         eps=group["eps"], maximize=False,
     )  # fmt: skip
-
-
-def _round_into(narrow: torch.Tensor, value: torch.Tensor, bits: torch.Tensor) -> None:
-    """A bfloat16 is a float32's upper half; random bits added to the lower one carry as often as it is large."""
-    # A NaN of CUDA has all bits set, and would carry over into minus zero.
-    value.view(torch.int32).clamp_(max=_LAST_NAN).add_(bits).bitwise_and_(_UPPER_HALF)
-    narrow.copy_(value)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -176,17 +154,3 @@ def _first_element(weight: torch.Tensor) -> int:
         elif not placement.is_replicate():
             raise ValueError(f"rounding by place is for shards along the first dimension, not {placement}.")
     return start
-
-
-def _mix(value: int) -> int:
-    """64 well mixed bits of a number (splitmix64)."""
-    value = (value + 0x9E37_79B9_7F4A_7C15) & _MASK_64
-    value = ((value ^ (value >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK_64
-    value = ((value ^ (value >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK_64
-    return value ^ (value >> 31)
-
-
-def _int32(value: int) -> int:
-    """The lower 32 bits, as torch's int32 reads them."""
-    value &= _MASK_32
-    return value - (1 << 32) if value >> 31 else value

@@ -23,7 +23,8 @@ class Precision:
         computed: Of the base's matrix products.
         mixed: Whether masters are wider than that: torch's autocast under DDP, weights gathered narrower under FSDP2.
         autocast: Which of the two.
-        saved: Of the final model. float32 masters are the optimizer's precision, not the model's.
+        saved: Of the final model. float32 masters are the optimizer's precision, not the model's; they are rounded by
+            chance, so that what they have learnt is not rounded away.
     """
 
     loaded: torch.dtype

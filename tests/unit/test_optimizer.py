@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from kernel_launcher.planner.workload import STOCHASTIC_CHUNK  # noqa: E402
 from kernel_launcher.spec.fields import Method  # noqa: E402
-from kernel_launcher.worker.optimizer import StochasticAdamW, _mix, _Workspace, own_optimizer  # noqa: E402
+from kernel_launcher.worker.optimizer import StochasticAdamW, own_optimizer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 LR = 2e-5
@@ -195,31 +195,6 @@ def test_what_is_not_finite_stays_so(value: float) -> None:
     steps(StochasticAdamW([parameter], lr=LR), parameter, 3)
     assert not parameter[0].isfinite().any()
     assert parameter[1:].isfinite().all()
-
-
-def test_cudas_nan_stays_one() -> None:
-    """All its bits are set: a carry would make it minus zero."""
-    from kernel_launcher.worker.optimizer import _round_into
-
-    value = torch.full((4,), 0x7FFF_FFFF, dtype=torch.int32).view(torch.float32)
-    narrow = torch.zeros(4, dtype=torch.bfloat16)
-    _round_into(narrow, value, torch.tensor([0, 1, 0x7FFF, 0xFFFF], dtype=torch.int32))
-    assert narrow.isnan().all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_bits_are_fair(seed: int) -> None:
-    """Of a million, the mean is a half to four standard errors, and neighbours and steps have nothing in common."""
-    count = 1 << 18
-    workspace = _Workspace(torch.device("cpu"), count)
-    draws = [
-        torch.cat([workspace._bits(_mix(key), start, count).double() for start in range(0, 4 * count, count)]) / 65535
-        for key in (seed, seed + 1)
-    ]
-    bound = 4 / (4 * count) ** 0.5
-    assert 0.5 == pytest.approx(draws[0].mean().item(), abs=bound * 12**-0.5)
-    for one, other in ((draws[0][1:], draws[0][:-1]), tuple(draws)):
-        assert 0 == pytest.approx(torch.corrcoef(torch.stack([one, other]))[0, 1].item(), abs=bound)
 
 
 @pytest.mark.parametrize(
