@@ -31,10 +31,10 @@ def warnings(
     """
     yield from _memory(method, estimate)
     yield from _host(method, hardware, model)
-    if method.lora_rank is None and method.precision == "bf16" and method.optim != "sgd":
+    if method.lora_rank is None and method.precision == "bf16" and method.optim == "adafactor":
         yield (
-            'a full fine-tune with precision = "bf16" rounds most updates away at small learning rates; '
-            '"bf16_mixed" keeps float32 weights.'
+            'Adafactor on weights in "bf16" alone rounds most updates away at small learning rates; '
+            'AdamW rounds by chance there, and "bf16_mixed" keeps float32 weights.'
         )
     length = method.max_length if method.type == "dpo" else method.max_seq_length
     if model.max_length is not None and length is not None and length > model.max_length:

@@ -246,8 +246,9 @@ ONE = {"gpu_count": 1}
 @pytest.mark.parametrize(
     ("hardware", "model", "settings", "told"),
     [
-        (L4, SMALL, {}, [FULL, PIN]),
-        (L4, SMALL, {"optim": "sgd"}, [PIN]),
+        (L4, SMALL, {}, [PIN]),
+        (L4, SMALL, {"optim": "adafactor"}, [FULL, PIN]),
+        (L4, SMALL, {"optim": "adafactor", "lora_rank": 8}, [PIN]),
         (L4, SMALL, {"precision": "bf16_mixed"}, [PIN]),
         (L4, SMALL, {"lora_rank": 8}, [PIN]),
         (L4, SMALL, {"lora_rank": 8, "micro_batch_size": 2}, [PIN]),
