@@ -29,6 +29,7 @@ _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
+    "too_long": ("max_length", "a list of at most"),
 }
 
 # Values with a reason of their own.

@@ -51,6 +51,12 @@ def test_pairs_are_padded_together(pairs, batch):
     assert 1 - tokens / computed == pytest.approx(found)
 
 
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=200))
+def test_rows_one_by_one_have_no_padding(numbers):
+    """Nor a little less than none."""
+    assert "0%" == f"{padding_share(counted(numbers), sum(numbers), 1):.0%}"
+
+
 def test_of_no_rows_nothing_is_padding():
     assert (0, 0, 0.0) == (Lengths().longest, Lengths().percentile(50), padding_share(Lengths(), 0, 4))
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from kernel_launcher.data.chat.pieces import bytes_named
 from kernel_launcher.data.chat.templates import template_names
 from kernel_launcher.data.chat.tokenizer import open_codec
 from kernel_launcher.data.rows.examples import Message
@@ -337,6 +338,11 @@ def test_a_hostile_or_broken_template_is_refused(template, folder_of):
     """It comes with a model, and runs where the notebook runs."""
     with pytest.raises(DataRefusal, match="the chat template does not take it"):
         open_codec(folder_of(template=template)).render([Message("user", "x")], add_generation_prompt=False)
+
+
+def test_bytes_are_read_from_names_of_both_kinds():
+    """Of byte-level vocabularies and of those that fall back to bytes; words of others say nothing."""
+    assert (b"\xe2\x98", b"\xf0", b"") == (bytes_named("\u00e2\u013a"), bytes_named("<0xF0>"), bytes_named("\u2581a"))
 
 
 def test_no_torch_and_no_transformers_are_needed(folder_of):

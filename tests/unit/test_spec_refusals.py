@@ -47,6 +47,7 @@ JOBS = {
     "empty text": f'{BASE}\nprompt = ""',
     "number as a switch": f"{BASE}\ngradient_checkpointing = 1",
     "text as a list": f'{BASE}\nlora_target_modules = "q_proj"',
+    "too long a list": f"{BASE}\nsample_prompts = {json.dumps(9 * ['Why?'])}",
     "name that is no folder": f'{BASE}\nname = "../up"',
     "one of several": f'{BASE}\noptim = "adam"',
     "unknown method": f'{BASE}\nmethod = "sft"',

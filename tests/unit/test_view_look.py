@@ -184,6 +184,17 @@ def test_the_sample_is_clean(sample: Sample) -> None:
         assert f"{answer}<|im_end|>" == trained
 
 
+def test_parts_of_a_character_have_their_bytes(sample: Sample, tmp_path: Path) -> None:
+    """Together they are the text in UTF-8; a token of whole characters needs none."""
+    said = "n\u00e9\U0001f642 \u2603 ok"
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": said}))
+    (row,) = look_at(read_spec(sample.tiny, settings={"dataset.id": str(tmp_path / "rows.jsonl")})).view().rows
+    tokens = [token for token in row.parts[0].tokens if not token.special]
+    assert any(token.part for token in tokens)
+    assert said.encode() == b"".join(bytes.fromhex(token.part) or token.text.encode() for token in tokens)
+    assert said == "".join(token.text for token in tokens)
+
+
 def test_no_torch_is_needed(sample: Sample) -> None:
     """The command runs, with a file of rows and a model, without torch or transformers."""
     code = f"""

@@ -129,7 +129,8 @@ def _tokens(tokens: tuple[Token, ...]) -> str:
 
 
 def _title(token: Token) -> str:
-    return escape(f"{token.id} {', '.join(_words(token))}", quote=True)
+    part = f" bytes {token.part}" if token.part else ""
+    return escape(f"{token.id}{part} {', '.join(_words(token))}", quote=True)
 
 
 def _words(token: Token) -> list[str]:

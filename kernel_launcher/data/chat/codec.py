@@ -55,3 +55,7 @@ class Codec(Protocol):
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text. No special token is added, and the offsets leave out no white space."""
         ...
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of a token that is a part of a character; empty if the vocabulary does not say."""
+        ...

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.data.chat.codec import Tokens
+from kernel_launcher.data.chat.pieces import bytes_named
 from kernel_launcher.data.chat.template import Template
 from kernel_launcher.data.chat.templates import default_template, read_template, templates_in
 from kernel_launcher.data.rows.faults import CODE
@@ -65,6 +66,10 @@ class TokenizersCodec:
         """The tokens of each text, as transformers gives them with ``add_special_tokens=False``."""
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Tokens(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of a token that is a part of a character; empty if the vocabulary does not say."""
+        return bytes_named(self._tokenizer.id_to_token(token) or "")
 
 
 def open_codec(folder: Path, chat_template: str | None = None) -> TokenizersCodec:

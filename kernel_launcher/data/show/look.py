@@ -169,7 +169,7 @@ class Look:
         rows = saves = None
         if packed:
             computed = 1 - report.unpacked_padding_share(batch), 1 - padding_share(packed, report.tokens, batch)
-            rows, saves = round(len(self._widths) / len(packed), 2), round(1 - computed[0] / computed[1], 4)
+            rows, saves = round(len(self._widths) / len(packed), 2), round(1 - computed[0] / computed[1], 4) + 0.0
         return report.summary(batch) | {"packing_rows": rows, "packing_saves": saves}
 
     @cached_property

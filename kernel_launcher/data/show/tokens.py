@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernel_launcher.data.chat.compare import shared
@@ -31,6 +32,7 @@ class Token:
         trained: Whether it is in the loss, or would be if it were not cut.
         special: Whether the tokenizer takes it whole, wherever it stands.
         cut: Whether the row lost it.
+        part: Its bytes in hex where it is a part of a character only, if they are known.
     """
 
     id: int
@@ -39,6 +41,7 @@ class Token:
     trained: bool
     special: bool
     cut: bool
+    part: str = ""
 
 
 class Span(NamedTuple):
@@ -74,6 +77,7 @@ def token_rows(
     dropped = range(opening, opening + prompt_dropped)
     spans = speakers(example, marked.text, codec)
     names = {token: text for text, token in codec.control.items()}
+    broken = _broken(tokens)
     shown, at = 0, 0
     found = []
     for i, (token, trained) in enumerate(zip(row.input_ids, row.labels, strict=True)):
@@ -94,9 +98,16 @@ def token_rows(
                 trained=trained != IGNORED and i > 0,
                 special=token in names,
                 cut=i in dropped or i >= max_length + prompt_dropped,
+                part=codec.bytes_of(token).hex(" ") if i - before in broken else "",
             )
         )
     return tuple(found)
+
+
+def _broken(tokens: Tokens) -> set[int]:
+    """The places of tokens that share a character with a neighbour."""
+    pairs = enumerate(pairwise(tokens.offsets))
+    return {place for i, (one, other) in pairs if other[0] < one[1] for place in (i, i + 1)}
 
 
 def speakers(example: Messages | PromptCompletion | Text, text: str, codec: Codec) -> list[Span]:

@@ -80,7 +80,8 @@ def padding_share(widths: Lengths, tokens: int, batch: int, *, sequences: int = 
         sequences: Sequences a row: 2 for pairs, which are filled up together.
     """
     computed = len(widths) * sequences * widths.mean_longest(batch)
-    return 1 - tokens / computed if computed else 0.0
+    # What is summed up over the lengths may come out smaller than the tokens by its rounding.
+    return max(0.0, 1 - tokens / computed) if computed else 0.0
 
 
 def _all_from(part: int, whole: int, drawn: int) -> float:
