@@ -39,9 +39,9 @@ def test_each_decision_is_shown(executed: Any) -> None:
     assert "zero_stage=3" in said["four-l4"]
     assert "FITS" in said["four-l4"]
     assert "FITS" in said["four-l4-ways"]
-    assert "DOES NOT FIT" in said["eight-b"]
+    assert "TIGHT" in said["eight-b"]
     nothing, *_, lora, money = said["eight-b-ways"].splitlines()
-    assert ("DOES NOT FIT" in nothing, " FITS " in lora, " FITS " in money) == (True, True, True)
+    assert ("TIGHT" in nothing, " FITS " in lora, " FITS " in money) == (True, True, True)
     assert 4 == said["batch"].count(" = 64 rows a step: FITS")
 
 
