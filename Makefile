@@ -1,11 +1,12 @@
 # Every target does its own set-up: a .venv with the tested set. `make demo` and `make test` are the two to know.
 PYTHON ?= python3
+PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCAL_PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all check format bench lab clean
+.PHONY: demo test test-all check format bench gpu-check lab clean
 
 demo: $(READY)
 	$(BIN)/python scripts/demo.py
@@ -28,6 +29,10 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks
+
+# With whatever torch and transformers PY has: no network, no .venv, five minutes at most.
+gpu-check:
+	PYTHONPATH=. $(PY) scripts/gpu_check --out build/gpu-check
 
 lab: $(READY)
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/quickstart.ipynb

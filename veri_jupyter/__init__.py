@@ -18,13 +18,13 @@ from veri_jupyter import not_yet
 
 if TYPE_CHECKING:
     from kernel_launcher.errors import InvalidRequest, JobFailed, JobNotFound, LaunchFailed, VeriError
-    from veri_jupyter.api import attach, compare, jobs, plan, sample, stop, train
+    from veri_jupyter.api import attach, compare, explore, jobs, plan, sample, stop, train
     from veri_jupyter.client import Client
     from veri_jupyter.data.shown import show_data
     from veri_jupyter.job import Job
 
 _HOMES = {
-    "veri_jupyter.api": ("attach", "compare", "jobs", "plan", "sample", "stop", "train"),
+    "veri_jupyter.api": ("attach", "compare", "explore", "jobs", "plan", "sample", "stop", "train"),
     "veri_jupyter.client": ("Client",),
     "veri_jupyter.data.shown": ("show_data",),
     "veri_jupyter.job": ("Job",),
@@ -43,6 +43,7 @@ __all__ = [
     "__version__",
     "attach",
     "compare",
+    "explore",
     "jobs",
     "plan",
     "sample",

@@ -20,7 +20,7 @@ from kernel_launcher.secrets import redact, shown
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.read import parse_folder, parse_gpus
 from veri_jupyter import checks, not_yet
-from veri_jupyter.environment import Frontend, frontend
+from veri_jupyter.environment import DISPLAYS, Frontend, frontend, shell
 from veri_jupyter.job import Detached, Job, detaching
 from veri_jupyter.monitor.show import say
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernel_launcher.preflight import Prepared
     from kernel_launcher.protocol.index import Entry
     from kernel_launcher.spec import JobSpec
+    from veri_jupyter.explorer.shown import Explorer
     from veri_jupyter.monitor.compare import Comparison
 
 _LOG_LINES = 20
@@ -128,6 +129,34 @@ def train(
     again = checks.flag("again", again)
     settings = hyperparameters | _chosen(method, gpu_type, gpus) | {"job.name": name}
     return launch(prepare(spec_or_model, data, settings), run_dir=folder, again=again)
+
+
+def explore(
+    spec_or_model: Mapping[str, Any] | str | Path | None = None,
+    data: object | None = None,
+    /,
+    *,
+    display: str = "auto",
+    **settings: Any,
+) -> Explorer:
+    """A form for a job with its plan beside it, made anew with every change; elsewhere the card of its plan.
+
+    Args:
+        spec_or_model: What to begin with: as for ``plan``, or the text of a cell; without it nothing is filled in.
+        data: A file, a hub id, a list of dicts, a DataFrame or a Dataset.
+        display: ``widget`` is the form, ``static`` the card; ``auto`` is the form where somebody is known to look.
+        settings: Any setting, such as ``gpus=4`` or ``lora_rank=8``.
+
+    Raises:
+        InvalidRequest: What it begins with cannot be read. What is wrong with the job is said beside the setting.
+    """
+    from veri_jupyter.explorer.begin import begin
+    from veri_jupyter.explorer.shown import Explorer
+
+    checks.choice("display", display, DISPLAYS)
+    given = {f"resources.{key}": value for key, value in parse_gpus(settings.pop("gpus", None)).items()} | settings
+    state, variables = begin(spec_or_model, data, given, getattr(shell(), "user_ns", {}))
+    return Explorer(state, variables, display)
 
 
 def jobs(status: str | None = None, limit: int = 20) -> list[Job]:
@@ -239,15 +268,16 @@ def read_job(
     return read_spec(source, settings={**settings, **named}, overrides=overrides), None if named else data
 
 
-def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False) -> Job:
-    """Start what was prepared, and in IPython say what was decided and where it runs.
+def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = False, quiet: bool = False) -> Job:
+    """Start what was prepared, and in IPython say what was decided and where it runs, if not ``quiet``.
 
     Raises:
         InvalidRequest: The name or the folder is taken.
         LaunchFailed: The launcher did not come up.
         KeyboardInterrupt: Somebody interrupted; says whether a job was started, and how to see and stop it.
     """
-    tell(prepared.plan.describe())
+    if not quiet:
+        tell(prepared.plan.describe())
     match _started(prepared, run_dir, again=again):
         case client.Launched(entry):
             said = []
@@ -260,7 +290,8 @@ def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = Fal
             lines = "\n".join(f"  {line}" for line in log_tail[-_LOG_LINES:])
             raise LaunchFailed(f"{message}; the end of its log:\n{lines}", log_tail="\n".join(log_tail))
     with detaching(entry.id):
-        tell([f"run folder: {entry.root}", *said])
+        if not quiet:
+            tell([f"run folder: {entry.root}", *said])
         return Job(entry)
 
 

@@ -69,6 +69,20 @@ def data(shell: Shell, asked: Namespace, cell: str) -> None:
     shown.show()
 
 
+def explore(shell: Shell, asked: Namespace, cell: str) -> None:
+    """``%veri_explore``."""
+    from kernel_launcher.spec.read import parse_gpus, parse_override
+    from veri_jupyter import api
+
+    settings = {"resources.gpu_type": asked.gpu_type}
+    settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
+    settings |= dict(parse_override(pair) for pair in asked.set)
+    rows = _variable(shell, asked.data)
+    explorer = api.explore(_source(asked, cell), rows, display=asked.display, **settings)
+    _assign(shell, asked.output, explorer)
+    explorer.show()
+
+
 def jobs(_: Shell, __: Namespace, ___: str) -> None:
     """``%veri_jobs``."""
     from veri_jupyter import api
@@ -108,6 +122,7 @@ MAGICS: dict[str, tuple[Parser, Run, str]] = {
     "veri_train": (options.TRAIN, train, "line_cell"),
     "veri_plan": (options.PLAN, plan, "line_cell"),
     "veri_data": (options.DATA, data, "line_cell"),
+    "veri_explore": (options.EXPLORE, explore, "line_cell"),
     "veri_jobs": (options.JOBS, jobs, "line"),
     "veri_attach": (options.ATTACH, attach, "line"),
     "veri_logs": (options.LOGS, logs, "line"),

@@ -7,7 +7,6 @@ from typing import NoReturn
 from kernel_launcher.errors import VeriError
 
 FUNCTIONS = {
-    "explore": "Use plan() to see how a job would run.",
     "rehearse": "Use plan() to see how a job would run.",
     "doctor": "",
     "log_metrics": "",
@@ -22,7 +21,6 @@ VERBS = {
     "download_checkpoint": JOB["checkpoints"],
 }
 MAGICS = {
-    "veri_explore": "Use %veri_plan to see how a job would run.",
     "veri_resume": "Start a new job with %%veri_train.",
     "veri_checkpoints": JOB["checkpoints"],
     "veri_script": "Use %%veri_train with method sft_text.",

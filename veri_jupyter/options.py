@@ -97,6 +97,18 @@ def _plan() -> Parser:
     return parser
 
 
+def _explore() -> Parser:
+    parser = Parser(
+        "%veri_explore", "A form for the job that the cell (TOML) or FILE describes, with its plan beside it."
+    )
+    _job(parser)
+    parser.add_argument(
+        "--display", default="auto", choices=DISPLAYS,
+        help="widget: the form; static: the card of its plan; auto: the form where somebody looks (default)",
+    )  # fmt: skip
+    return parser
+
+
 def _job(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML job file, or the base model")
     parser.add_argument("--gpus", metavar="N|LIST", help="how many GPUs, or which: 2, or 0,2, or 0-3")
@@ -158,6 +170,7 @@ def _variable(text: str) -> str:
 TRAIN = _train()
 PLAN = _plan()
 DATA = _data()
+EXPLORE = _explore()
 JOBS = Parser("%veri_jobs", "List your newest jobs.")
 ATTACH = _attach()
 LOGS = _logs()

@@ -37,6 +37,7 @@ _MONO = "font-family: var(--jp-code-font-family, ui-monospace, monospace); font-
 _LINE = "1px solid rgba(127, 127, 127, .35)"
 _CELL = "text-align: left; padding: 1px 14px 1px 0"
 _MOST_ALTERNATIVES = 3
+_SAME = 0.02  # of the width: two marks nearer than this are one, such as those of a processor
 
 
 def card(plan: Plan) -> str:
@@ -44,7 +45,7 @@ def card(plan: Plan) -> str:
     style = f"{_FONT}; max-width: 60em; border: {_LINE}; border-radius: 6px; padding: 8px 12px; margin: 4px 0"
     body = [
         _head(plan),
-        _bar(plan.peak_terms, plan.estimate.budget_bytes, plan.outlook.limit),
+        bar(plan.peak_terms, plan.estimate.budget_bytes, plan.outlook.limit),
         _list("measured", [plan.traced_text] if plan.traced_text else []),
         _list("next", plan.levers_to_tell()),
         _list("", (f"⚠ {warning}" for warning in plan.warnings)),
@@ -67,14 +68,16 @@ def _head(plan: Plan) -> str:
     )
 
 
-def _bar(sizes: dict[str, float], budget: int, limit: int) -> str:
-    """The terms side by side, with marks at the budget for states and at the memory that a rank finds."""
+def bar(sizes: dict[str, float], budget: int, limit: int) -> str:
+    """The terms side by side, with marks at the budget for states and at the memory that a rank finds, in bytes."""
     if not sizes:
         return ""
     whole = 1.04 * max(sum(sizes.values()), limit, budget)
     terms = sorted(sizes.items(), key=lambda item: list(_COLOURS).index(item[0]))
     parts = "".join(_segment(term, size, whole) for term, size in terms)
-    marks = _mark("budget for states", budget, whole, "dashed") + _mark("memory", limit, whole, "solid")
+    marks = _mark("memory", limit, whole, "solid")
+    if abs(limit - budget) > _SAME * whole:
+        marks += _mark("budget for states", budget, whole, "dashed")
     legend = "".join(
         f'<span style="display: inline-block; margin-right: 1.4em; white-space: nowrap">{_swatch(term)} '
         f"{escape(term)} <strong>{size / GIB:.1f}</strong></span>"

@@ -10,7 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import dashboard, data, fold, load, overhead, planner, training
+from tests.benchmarks import dashboard, data, explorer, fold, load, overhead, planner, ranks, sharded, training
 
 BENCHMARKS = {
     "load": load.run,
@@ -18,8 +18,11 @@ BENCHMARKS = {
     "dashboard": dashboard.run,
     "planner": planner.run,
     "data": data.run,
+    "explorer": explorer.run,
     "overhead": overhead.run,
     "training": training.run,
+    "ranks": ranks.run,
+    "sharded": sharded.run,
 }
 
 

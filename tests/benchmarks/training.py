@@ -10,7 +10,7 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.facts.machine import this_machine
 from kernel_launcher.launcher import client
@@ -34,8 +34,8 @@ def run(folder: Path, pairs: int) -> Iterator[str]:
     ranks = min(2, here.slots)
     rates, starts = [], []
     for number in range(pairs):
-        ours = _ours(folder / f"ours-{number}", model, data, ranks)
-        theirs = _theirs(folder / f"theirs-{number}", model, data, ranks, here.cores)
+        ours = rate_of_ours(folder / f"ours-{number}", model, data, ranks)
+        theirs = rate_of_trl(folder / f"theirs-{number}", model, data, ranks)
         rates.append(ours[0] / theirs[0])
         starts.append(ours[1] / theirs[1])
         yield (
@@ -46,12 +46,12 @@ def run(folder: Path, pairs: int) -> Iterator[str]:
     yield line(f"start to first step against torchrun, {ranks} ranks", starts, "x", "<= 1.15")
 
 
-def _ours(folder: Path, model: Path, data: Path, ranks: int) -> tuple[float, float]:
-    """Tokens a second, and seconds from the call to the first step."""
+def rate_of_ours(folder: Path, model: Path, data: Path, ranks: int, **more: Any) -> tuple[float, float]:
+    """Tokens a second, and seconds from the call to the first step; the run is in ``folder / "runs"``."""
     folder.mkdir()
-    settings = {"lora_rank": 8, "micro_batch_size": 2, "max_steps": STEPS, "max_seq_length": 1024}
+    settings = {"lora_rank": 8, "micro_batch_size": 2, "max_steps": STEPS, "max_seq_length": 1024, "sample_every": 0}
     started = time.time()
-    entry = jobs.start(folder, model, data, gpu_count=ranks, gpu_type="auto", **settings)
+    entry = jobs.start(folder, model, data, gpu_count=ranks, gpu_type="auto", **settings | more)
     client.follow(entry, lambda _: None)
     steps = [
         (datetime.fromisoformat(event["t"]).timestamp(), event["metrics"]["tokens"])
@@ -61,16 +61,22 @@ def _ours(folder: Path, model: Path, data: Path, ranks: int) -> tuple[float, flo
     return _figures(started, steps)
 
 
-def _theirs(folder: Path, model: Path, data: Path, ranks: int, cores: int) -> tuple[float, float]:
+def rate_of_trl(folder: Path, model: Path, data: Path, ranks: int) -> tuple[float, float]:
+    """The same of the plain script under torchrun."""
     script = Path(__file__).with_name("plain_trl.py")
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     command = [torchrun, "--nproc_per_node", str(ranks), str(script), str(model), str(data), str(folder), str(STEPS)]
-    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, cores // ranks))}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads(ranks))}
     started = time.time()
     subprocess.run(command, check=True, env=environment, capture_output=True)
     steps = json.loads((folder / "clock.json").read_text(encoding="utf-8"))
     shutil.rmtree(folder)
     return _figures(started, steps)
+
+
+def threads(ranks: int) -> int:
+    """What each rank gets of the processor."""
+    return max(1, this_machine().cores // ranks)
 
 
 def _figures(started: float, steps: list[tuple[float, float]]) -> tuple[float, float]:

@@ -46,7 +46,8 @@ REFUSED = {
         "invalid choice: 'widgets'",
     ),
     "after": ("%veri_train {tiny} --data rows --after x", "VeriError", "isn't in this release"),
-    "explorer": ("%veri_explore", "UsageError", "isn't in this release"),
+    "explorer without a model": ("%veri_explore --display static", "InvalidRequest", "no base model"),
+    "doctor": ("%veri_doctor", "UsageError", "isn't in this release"),
     "no such job": ("%veri_attach nobody", "JobNotFound", "'nobody'"),
     "hostile text": ("%veri_logs __import__('os').getcwd()", "JobNotFound", "__import__(os).getcwd()"),
     "token": (f"%veri_train {{tiny}} --data rows --set hub_token={TOKEN}", "InvalidRequest", "hub_token = ***"),
@@ -98,7 +99,7 @@ def test_a_refused_cell_leaves_the_variable_alone(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["veri_jupyter.explore()", "job.checkpoints()", "veri_jupyter.Client().training_jobs.resume('x')"],
+    ["veri_jupyter.rehearse()", "job.checkpoints()", "veri_jupyter.Client().training_jobs.resume('x')"],
 )
 def test_known_names_say_that_they_are_not_here(code: str, kernel: Kernel, tmp_path: Path) -> None:
     """A name of a part that this release lacks is refused by name, not unknown."""

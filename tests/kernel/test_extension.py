@@ -104,6 +104,6 @@ def test_public_names() -> None:
     code = "import veri_jupyter as v; print(*v.__all__); [getattr(v, name) for name in v.__all__]"
     expected = (
         "Client InvalidRequest Job JobFailed JobNotFound LaunchFailed VeriError __version__ "
-        "attach compare jobs plan sample show_data stop train"
+        "attach compare explore jobs plan sample show_data stop train"
     )
     assert expected == python(code, None).strip()

@@ -46,11 +46,12 @@ kernel_launcher.worker.sharding.fully_shard = lambda module, **_: module
 # One rank that makes another model of the same files.
 DIFFERS = """
 import kernel_launcher.worker.models
+from kernel_launcher.worker.loading import local
 spread = kernel_launcher.worker.models.spread
 def spread_and_spoil(model, source, device):
     spread(model, source, device)
     if source is None:
-        next(model.parameters()).data[0, 0] += 1
+        local(next(model.parameters()).detach()).view(-1)[0] += 1
 kernel_launcher.worker.models.spread = spread_and_spoil
 """
 

@@ -150,7 +150,7 @@ def test_what_is_not_here_is_refused_before_anything_is_read(asked: Asked) -> No
     assert not hasattr(asked, "spec")
 
 
-@pytest.mark.parametrize("name", ["explore", "rehearse", "doctor"])
+@pytest.mark.parametrize("name", ["rehearse", "doctor"])
 def test_functions_of_a_later_release(name: str) -> None:
     """Known names are refused, unknown ones are unknown."""
     with pytest.raises(VeriError, match=f"veri_jupyter.{name} isn't in this release"):

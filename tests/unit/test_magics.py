@@ -138,6 +138,7 @@ def test_the_options_are_those_of_the_contract() -> None:
     train = ["--name", "--dry-run", "--wait", "--again", "--after", "--display"]
     assert [*job, *train] == options.TRAIN.flags()
     assert [*job, "--hub", "--trace"] == options.PLAN.flags()
+    assert [*job, "--display"] == options.EXPLORE.flags()
     assert ["--help", "-n", "--rank"] == options.LOGS.flags()
     assert ["--help", "--now"] == options.STOP.flags()
     assert Namespace(help=False, id="last", display="auto") == options.ATTACH.parse_line("last")

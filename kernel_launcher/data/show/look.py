@@ -142,6 +142,11 @@ class Look:
                 named = (row for finding in self.findings for row in finding.rows)
                 return [row for row in dict.fromkeys(named) if row in self._examples]
 
+    @property
+    def uncut(self) -> Lengths:
+        """The length of each row before the cut; of a pair, of its longer side."""
+        return self._tally.lengths
+
     def row(self, number: int) -> Row:
         """One of the rows that were looked at, token by token."""
         example = self._examples[number]

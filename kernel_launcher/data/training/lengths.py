@@ -33,6 +33,22 @@ class Lengths:
         wanted = percent * len(self)
         return next((length for length, at_most in self._at_most() if 100 * at_most >= wanted), 0)
 
+    def above(self, length: int) -> int:
+        """How many are greater."""
+        return sum(count for each, count in self._counts.items() if each > length)
+
+    def capped(self, length: int) -> Lengths:
+        """The same, with ``length`` in the place of all that are greater."""
+        capped = Lengths()
+        for each, count in self._counts.items():
+            capped._counts[min(each, length)] += count
+        return capped
+
+    @property
+    def total(self) -> int:
+        """Their sum."""
+        return sum(each * count for each, count in self._counts.items())
+
     def mean_longest(self, batch: int) -> float:
         """The expected longest of ``batch`` different ones, drawn at random; of all of them if they are fewer.
 

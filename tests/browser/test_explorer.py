@@ -1,0 +1,149 @@
+"""The plan explorer as a person meets it: in JupyterLab, in a browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernel_launcher.launcher import client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator
+
+    from tests.browser.lab import Notebook, Server
+    from tests.conftest import Sample
+
+LOAD = "%load_ext veri_jupyter\ndf = [{'prompt': 'a', 'completion': 'b'}] * 1204"
+FOUR_L4 = "%veri_explore Qwen/Qwen3-8B --data df --gpu-type L4-24GB --gpus 4 --set global_batch_size=64"
+TINY = """[model]
+base = "{sample.tiny}"
+[dataset]
+id = "{sample.sft}"
+[method]
+lora_rank = 4
+max_steps = 100_000
+max_seq_length = 64
+[resources]
+gpu_type = "CPU"
+gpu_count = 1
+"""
+CHANGES = 30
+
+
+def explorer(page: Notebook, index: int = 1) -> Locator:
+    """The explorer below a cell."""
+    found = page.output(index).locator(".vx")
+    found.locator(".vx-badge").wait_for(timeout=60_000)
+    return found
+
+
+def put(found: Locator, label: str, value: str) -> None:
+    control = found.get_by_label(label, exact=True)
+    control.fill(value)
+    control.press("Enter")
+
+
+def says(found: Locator, part: str, text: str) -> None:
+    found.locator(part).get_by_text(text).first.wait_for()
+
+
+@pytest.mark.torch
+def test_from_the_first_knob_to_the_launch(server: Server, browser: Browser, sample: Sample, pictures: Path) -> None:
+    """Four knobs move verdict and bar, a lever is one click, the text is copied, another one pasted and launched."""
+    with server.notebook(browser, LOAD, FOUR_L4, height=2600) as page:
+        page.run_cell(0)
+        page.run_cell(1)
+        found = explorer(page)
+        says(found, ".vx-top", "DOES NOT FIT")
+        says(found, ".vx-top", "1,204 rows")
+        bar = found.get_by_role("img", name="weights")
+        before = bar.get_attribute("aria-label")
+
+        put(found, "micro_batch_size", "x")
+        says(found, ".vx-form", "✗ must be a whole number")
+        put(found, "micro_batch_size", "2")
+        put(found, "max_seq_length", "512")
+        found.get_by_label("gpu_type", exact=True).select_option("A100-80GB")
+        found.get_by_role("button", name="LoRA", exact=True).click()
+        says(found, ".vx-top", "4 x A100-80GB")
+        says(found, ".vx-top", "✓ FITS")
+        page.page.wait_for_function(
+            "before => document.querySelector('.vx-bar [role=img]').ariaLabel !== before", arg=before
+        )
+
+        lever = found.locator(".vx-next button").first
+        told = lever.inner_text()
+        lever.click()
+        found.get_by_role("button", name="Undo").and_(page.page.locator(":enabled")).wait_for()
+        assert told.startswith("-")
+
+        found.get_by_text("Copy or paste").click()
+        text = found.locator("textarea")
+        found.get_by_role("button", name="TOML").click()
+        page.page.wait_for_function("() => document.querySelector('.vx textarea').value.startsWith('# rows')")
+        assert 'gpu_type = "A100-80GB"' in text.input_value()
+        page.screenshot("explorer", 1, pictures)
+
+        text.fill(TINY.format(sample=sample))
+        says(found, ".vx-rest", "Read; the form shows it.")
+        assert "64" == found.get_by_label("max_seq_length", exact=True).input_value()
+        found.get_by_role("button", name="Launch").click()
+        board = found.locator(".veri")
+        board.locator(".js-plotly-plot .scatterlayer").first.wait_for(timeout=60_000)
+        page.screenshot("explorer-launched", 1, pictures)
+        board.get_by_role("button", name="Stop").click()
+        board.get_by_role("button", name="Really stop?").click()
+        board.get_by_text("cancelled").first.wait_for(timeout=60_000)
+    assert "cancelled" == client.Watcher(client.find("tiny")).refresh().status
+
+
+@pytest.mark.matrix
+def test_while_another_cell_is_busy(server: Server, browser: Browser) -> None:
+    """The form answers while the kernel computes something else; running its cell again leaves one explorer."""
+    with server.notebook(browser, LOAD, FOUR_L4) as page:
+        for cell in (0, 1, 1):
+            page.run_cell(cell)
+        found = explorer(page)
+        assert 1 == page.output(1).locator(".vx").count()
+        index = page.run("import time; time.sleep(20); print('free')", wait=False)
+        page.page.wait_for_timeout(1000)
+        put(found, "gpu_count", "8")
+        says(found, ".vx-top", "8 x L4-24GB")
+        assert "free" not in page.output(index).inner_text()
+
+
+@pytest.mark.matrix
+def test_how_soon_a_change_is_seen(server: Server, browser: Browser) -> None:
+    """From a key on a slider to the new verdict on the page; the time is printed, what is sent is bounded."""
+    with server.notebook(browser, LOAD, FOUR_L4) as page:
+        page.run_cell(0)
+        page.run_cell(1)
+        found = explorer(page)
+        handle = found.locator(".vx-field", has=page.page.get_by_label("micro_batch_size")).get_by_role("slider")
+        handle.focus()
+        took, sent = [], len(page.received)
+        for turn in range(CHANGES):
+            took.append(
+                handle.evaluate(
+                    """(_, turn) => new Promise(done => {
+                        const start = performance.now();
+                        const seen = new MutationObserver(() => {
+                            seen.disconnect();
+                            done(performance.now() - start);
+                        });
+                        seen.observe(document.querySelector('.vx-top'), {childList: true, subtree: true});
+                        const key = turn % 2 ? 'ArrowLeft' : 'ArrowRight';
+                        document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true,
+                            keyCode: turn % 2 ? 37 : 39}));
+                    })""",
+                    turn,
+                )
+            )
+            page.page.wait_for_timeout(150)
+        took.sort()
+        a_change = sum(size for _, size in page.received[sent:]) / CHANGES
+        print(f"change to redraw: median {took[CHANGES // 2]:.0f} ms, 95th {took[-2]:.0f} ms; {a_change:,.0f} bytes")
+        assert a_change < 40_000  # with the envelopes of messages and what JupyterLab asks meanwhile

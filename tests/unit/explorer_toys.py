@@ -1,0 +1,62 @@
+"""What tests of the explorer share: edits that somebody may make, and a pump that draws at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from kernel_launcher.facts.catalogue import model_ids
+from veri_jupyter.explorer.knobs import knobs
+from veri_jupyter.explorer.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+L4 = {"resources.gpu_type": "L4-24GB", "resources.gpu_count": 4}
+QWEN = State({"model.base": "Qwen/Qwen3-8B", **L4, "method.global_batch_size": 64, "method.micro_batch_size": "auto"})
+KEYS = [knob.key for listed in knobs().values() for knob in listed]
+
+_plain = st.none() | st.booleans() | st.integers(-1, 100) | st.floats() | st.text(max_size=8)
+VALUES = _plain | st.lists(st.sampled_from(["q_proj", "x", ""]) | st.integers(0, 9), max_size=3)
+
+
+def _likely(key: str) -> st.SearchStrategy[tuple[str, Any]]:
+    """A key with a value that is right more often than not."""
+    (found,) = (knob for listed in knobs().values() for knob in listed if knob.key == key)
+    by_kind = {"flag": st.booleans(), "number": st.sampled_from([1, 2, 4, 8, 16, 64, 1024, 0.1])}
+    right = st.sampled_from(found.choices) if found.kind == "choice" else by_kind.get(found.kind, st.none())
+    if key == "model.base":
+        right = st.sampled_from(model_ids())
+    return st.tuples(st.just(key), right | VALUES)
+
+
+EDITS = st.lists(st.sampled_from(KEYS).flatmap(_likely), max_size=12)
+
+
+def edited(edits: list[tuple[str, Any]], state: State = QWEN) -> State:
+    """A state after some edits, one by one."""
+    for key, value in edits:
+        state = state.set({key: value})
+    return state
+
+
+class Pump:
+    """Follows each click at once, or when it is told to."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.waiting: list[Callable[[], None]] = []
+        self.watched: list[Any] = []
+
+    def post(self, action: Callable[[], None]) -> None:
+        self.waiting.append(action)
+        if not self.waits:
+            self.run()
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+    def watch(self, watcher: Any, pictures: Any) -> None:
+        self.watched.append((watcher, pictures))

@@ -1,0 +1,1 @@
+"""The plan explorer: a form, a text and a picture of one spec."""
