@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 
 from kernel_launcher.data.rows.examples import Message
 from kernel_launcher.data.rows.faults import DataRefusal
+from kernel_launcher.data.training.encoding import most_tokens
 from kernel_launcher.secrets import redact
 from kernel_launcher.worker.answering import aside, greedy, padded_left, stop_tokens, tokens_of
 from kernel_launcher.worker.codec import TransformersCodec
@@ -71,10 +72,15 @@ def choose_prompts(plan: Plan, rows: Any, tokenizer: Any) -> list[SamplePrompt]:
 
     No row is kept out of training for it: that would be another run. The last ones are unseen until the end of the
     first epoch, which is where most runs end.
+
+    Raises:
+        ConfigError: The chat template refuses a prompt of the user's, or it is so long that neither the memory of the
+            plan nor the seconds of a round are meant for it.
     """
     codec = TransformersCodec(tokenizer)
     if plan.method.sample_prompts:
-        return [_asked(prompt, codec, tokenizer) for prompt in plan.method.sample_prompts]
+        most = max(_LONGEST_OWN_PROMPT, most_tokens(plan.method))
+        return [_asked(prompt, codec, tokenizer, most) for prompt in plan.method.sample_prompts]
     frame = _frame(codec)
     found: dict[tuple[int, ...], SamplePrompt] = {}
     for trained_in, ids in islice(_last_prompts(plan, rows), _ROWS_LOOKED_AT):
@@ -104,12 +110,16 @@ def _prompt_of(row: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
     return tuple(ids[: first if first > 1 else _BEGINNING])
 
 
-def _asked(prompt: str, codec: TransformersCodec, tokenizer: Any) -> SamplePrompt:
+def _asked(prompt: str, codec: TransformersCodec, tokenizer: Any, most: int) -> SamplePrompt:
     try:
         text = codec.render((Message("user", prompt),), add_generation_prompt=True) if codec.chat else prompt
     except DataRefusal as refusal:
         raise ConfigError(f"method.sample_prompts: {refusal}", "Use other prompts, or none.") from None
-    return SamplePrompt(prompt, tuple(tokens_of(text, tokenizer)))
+    ids = tuple(tokens_of(text, tokenizer))
+    if len(ids) > most:
+        reason = f"a prompt has {len(ids):,} tokens, and {most:,} are the most"
+        raise ConfigError(f"method.sample_prompts: {reason}.", "Shorten it, or ask it after the run.")
+    return SamplePrompt(prompt, ids)
 
 
 def _frame(codec: TransformersCodec) -> list[str]:

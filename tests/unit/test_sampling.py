@@ -128,6 +128,17 @@ def test_prompts_of_ones_own_go_through_the_template(tokenizer: Any) -> None:
     assert {"prompt": "What is abs?"} == prompt.to_json(5)
 
 
+def test_a_prompt_of_ones_own_is_no_longer_than_what_is_planned_for(tokenizer: Any) -> None:
+    """Tens of thousands of tokens would take all memory, and hold up the other ranks."""
+    from kernel_launcher.worker.errors import ConfigError
+    from kernel_launcher.worker.sampling import choose_prompts
+
+    long = ["why so? " * 300]
+    with pytest.raises(ConfigError, match=r"method.sample_prompts: a prompt has .* tokens, and 512 are the most"):
+        choose_prompts(small_plan(sample_prompts=long, max_seq_length=64), [], tokenizer)
+    assert 1 == len(choose_prompts(small_plan(sample_prompts=long, max_seq_length=2048), [], tokenizer))
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
