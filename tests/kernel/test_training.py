@@ -45,12 +45,12 @@ def test_from_the_cell_to_the_model(kernel: Kernel, sample: Sample, folder: Path
     assert "default: learning_rate = 0.0002: usual for a LoRA adapter." in lines
     assert any(line.startswith("plan: dp=1 ") for line in lines)
     assert f"run folder: {folder}/runs/first" == lines[-1]
-    assert 1 == len(reply.shown)
+    assert 2 == len(reply.shown), "a summary and a chart"
 
     waited = kernel.run("print(job.final_dir)")
     assert waited.stdout.endswith(f"{folder}/runs/first/final\n")
-    assert "Done in" in waited.updates[-1]["text/plain"]
-    assert "4 steps" in waited.updates[-1]["text/plain"]
+    (ended,) = (update["text/plain"] for update in waited.updates[-2:] if "Done in" in update["text/plain"])
+    assert "4 steps" in ended
 
     looked = kernel.run("print(job.status, [row['step'] for row in job.metrics(['loss'], from_step=2)], job.error)")
     assert "completed [2, 3, 4] None\n" == looked.stdout
