@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,26 +11,10 @@ from tests.unit.test_view_shown import HOSTILE, everywhere
 from tests.unit.view_toys import a_finding, a_row, a_view, token
 from veri_jupyter.data import html
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update")  # fmt: skip
 THEMES = {
     "light": ("true", "#fff", "rgba(0, 0, 0, .87)", "rgba(0, 0, 0, .54)"),
     "dark": ("false", "#111", "#fff", "rgba(255, 255, 255, .7)"),
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 def opened(browser: Any, body: str, theme: str = "light", width: int = 1100) -> Any:
