@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
+from jupyter_core.paths import jupyter_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +179,11 @@ _PANEL = "[...jupyterapp.shell.widgets('main')][0]"
 @contextmanager
 def serving(root: Path, home: Path) -> Iterator[Server]:
     """Run a JupyterLab whose kernels have this state directory."""
+    # Without it every test waits a minute for a widget that the page never draws.
+    found = [Path(folder, "@jupyter-widgets") for folder in jupyter_path("labextensions")]
+    assert any(folder.is_dir() for folder in found), (
+        f"no widgets for JupyterLab in any of {', '.join(map(str, found))}"
+    )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -28,6 +28,12 @@ def job(folder: Path, name: str, steps: int = 57, *, method: str = "sft_text", r
     return made
 
 
+def answered(made: FakeJob, step: int, text: str) -> None:
+    """A round of answers, as a rank reports it."""
+    said = {"prompt": "What colour is the sky?", "text": text, "tokens": 4, "finished": True, "held_out": True}
+    made.report("samples", step=step, samples=[said], seconds=0.4)
+
+
 def advance(made: FakeJob, first: int, last: int, *, dpo: bool = False, total: int = TOTAL) -> None:
     """Its next steps, with an evaluation every ten."""
     noise = random.Random(first)

@@ -85,7 +85,7 @@ def test_from_the_cell_to_the_stop(server: Server, browser: Browser, sample: Sam
 
 
 def test_a_reload_a_save_and_a_restart(server: Server, browser: Browser, tmp_path: Path, pictures: Path) -> None:
-    """After a reload it goes on; what is saved says when it was true; after a restart it says how to attach."""
+    """After a reload it goes on, with answers; what is saved has its time; after a restart it says how to attach."""
     job = runs.job(tmp_path, "kept")
     with server.notebook(browser, LOAD, "%veri_attach kept") as page:
         page.run_cell(0)
@@ -99,6 +99,14 @@ def test_a_reload_a_save_and_a_restart(server: Server, browser: Browser, tmp_pat
         runs.advance(job, 58, 60)
         says(board(page), "Step 60 of 114")
         grows(board(page), 59)
+
+        runs.answered(job, 0, "It is red.")
+        runs.answered(job, 60, "It is blue.")
+        board(page).get_by_role("tab", name="Samples").click()
+        answers = board(page).get_by_role("region", name="samples")
+        says(answers, "It is red.")
+        assert "blue" == answers.locator("mark").inner_text()
+        page.screenshot("samples", 1, pictures)
 
         saved = page.saved()
         size = (server.root / page.path).stat().st_size

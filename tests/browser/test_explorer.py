@@ -57,7 +57,7 @@ def test_from_the_first_knob_to_the_launch(server: Server, browser: Browser, sam
         page.run_cell(0)
         page.run_cell(1)
         found = explorer(page)
-        says(found, ".vx-top", "DOES NOT FIT")
+        says(found, ".vx-top", "TIGHT")
         says(found, ".vx-top", "1,204 rows")
         bar = found.get_by_role("img", name="weights")
         before = bar.get_attribute("aria-label")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -48,9 +49,10 @@ class Pump:
         self.waits = False
         self.waiting: list[Callable[[], None]] = []
         self.watched: list[Any] = []
+        self.tells = False  # else a test sees what went wrong itself
 
-    def post(self, action: Callable[[], None]) -> None:
-        self.waiting.append(action)
+    def post(self, action: Callable[[], None], fail: Callable[[Exception], None] | None = None) -> None:
+        self.waiting.append(partial(self._act, action, fail))
         if not self.waits:
             self.run()
 
@@ -60,3 +62,11 @@ class Pump:
 
     def watch(self, watcher: Any, pictures: Any) -> None:
         self.watched.append((watcher, pictures))
+
+    def _act(self, action: Callable[[], None], fail: Callable[[Exception], None] | None) -> None:
+        try:
+            action()
+        except Exception as error:
+            if not self.tells or fail is None:
+                raise
+            fail(error)

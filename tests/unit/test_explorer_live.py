@@ -16,6 +16,7 @@ from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed
 from tests.kernel.fakes import FakeJob
 from tests.unit.explorer_toys import EDITS, QWEN, Pump, edited
 from veri_jupyter import api
+from veri_jupyter.explorer import live
 from veri_jupyter.explorer.live import Live
 from veri_jupyter.explorer.state import State
 
@@ -262,6 +263,7 @@ def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pyte
             "job.name = &#x27;x&#x27;: is taken.",
         ),
         (LaunchFailed("it did not come up"), "launch: it did not come up"),
+        (RuntimeError("<b>"), "launch: RuntimeError: &lt;b&gt;"),
     ],
 )
 def test_a_launch_that_fails_says_why(
@@ -287,6 +289,27 @@ def test_a_launch_that_fails_says_why(
     assert said not in made.live._panel._said.value
     assert sent
     made.live.close()
+
+
+def test_what_cannot_be_drawn_says_so(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the verdict would be, as text and without secrets; undo and the next change draw again."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("<b> hf_abcdefghijklmnopqrstuv")
+
+    before, shown.pump.tells = shown.verdict, True
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "judge", fail)
+        shown.type("method.max_seq_length", "2048")
+        assert "NOT DRAWN" in shown.verdict
+        assert "vx-stale" in shown.live._panel._memory.value
+        assert "RuntimeError: &lt;b&gt; ***. Undo" in shown.verdict
+        assert "could not be drawn" in shown.live._panel._said.value
+        assert [] == shown.ways()
+        assert shown.live._panel._launch.disabled
+        assert not shown.live._panel._undo.disabled
+    shown.live._panel._undo.click()
+    assert before == shown.verdict
 
 
 def test_closing_leaves_no_widget(sent: list[int]) -> None:

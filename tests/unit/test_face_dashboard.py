@@ -177,6 +177,15 @@ def test_only_the_tab_in_sight_is_sent_and_at_the_end_all(shown: Shown) -> None:
     assert all(pane.value for pane in board._panes)
 
 
+def test_what_cannot_be_drawn_says_so(shown: Shown) -> None:
+    """In the place of the status: why, as text, and how to go on."""
+    shown.draw().fail(shown.job.entry, RuntimeError("<b>"))
+    said = shown.board._status.value
+    assert "RuntimeError: &lt;b&gt;" in said
+    assert f"%veri_attach {shown.job.entry.id}" in said
+    assert "running" in shown.draw()._status.value
+
+
 def test_closing_leaves_no_widget(tmp_path: Path, wire: Wire) -> None:
     """Running a cell a hundred times must not fill the kernel with charts."""
     import ipywidgets

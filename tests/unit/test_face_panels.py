@@ -50,6 +50,16 @@ def test_a_preference_job_shows_margin_and_accuracy() -> None:
     assert "accuracy75%" in text(panels.figures(shown))
 
 
+def test_an_answer_is_no_warning() -> None:
+    """It has a tab of its own; a warning stands above the chart."""
+    answers = event("samples", rank=0, step=0, samples=[{"prompt": "why", "text": "because"}])
+    shown = moment(step(1), answers, event("warning", rank=0, message="rows were cut"))
+    said = text(panels.figures(shown))
+    assert "rows were cut" in said
+    assert "because" not in said
+    assert "because" in text(samples.html(shown.samples))
+
+
 def test_a_loss_that_is_not_finite_is_said() -> None:
     """It is neither zero nor missing."""
     assert "lossnot finite" in text(panels.figures(moment(step(1), step(2, loss=None))))

@@ -35,6 +35,10 @@ class Picture(list[str]):
     """What was drawn: the status each time, and ``closed``."""
 
     error: Exception | None = None
+    told: str = ""
+
+    def fail(self, entry: Any, error: Exception) -> None:
+        self.told = f"{entry.id}: {error}"
 
     def draw(self, _: Any, view: JobView) -> None:
         if self.error:
@@ -83,12 +87,13 @@ def test_one_thread_draws_all_jobs_and_ends_with_them(pump: Pump) -> None:
 def test_a_job_that_cannot_be_drawn_is_dropped(
     pump: Pump, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One bad job does not end the others, and nothing is printed from the thread."""
+    """One bad job does not end the others; its picture says why, and nothing is printed from the thread."""
     bad, good = Watcher("bad"), Watcher("good")
     bad.error = RuntimeError("no such file")
-    show(pump, bad)
+    dropped = show(pump, bad)
     picture = show(pump, good)
     until(lambda: 3 < picture.count("running"))
+    assert ("bad: no such file", "") == (dropped.told, picture.told)
     assert ["bad is no longer kept current"] == [record.message for record in caplog.records]
     assert ("", "") == capfd.readouterr()
 
@@ -101,6 +106,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_others(pump: Pump, caplog: py
     good = show(pump, watcher, "good")
     until(lambda: 3 < good.count("running"))
     assert [] == bad
+    assert ("first: the widget is closed", "") == (bad.told, good.told)
     assert 1 == len(caplog.records)
 
 
@@ -139,6 +145,23 @@ def test_actions_run_in_the_thread(pump: Pump, caplog: pytest.LogCaptureFixture)
     assert ["veri-pump"] == names
     assert ["a click could not be followed"] == [record.message for record in caplog.records]
     until(lambda: not threads())
+
+
+def test_what_went_wrong_in_a_click_is_told(pump: Pump) -> None:
+    """Whoever posted it is told in the same thread, and may fail at that, too."""
+    told: list[tuple[str, str]] = []
+
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    def tell(error: Exception) -> None:
+        told.append((threading.current_thread().name, str(error)))
+        raise error
+
+    pump.post(fail, tell)
+    pump.post(fail, tell)
+    until(lambda: 2 == len(told))
+    assert {("veri-pump", "no")} == set(told)
 
 
 def test_a_click_is_followed_at_once() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.index import Entry
 from tests.unit.test_summary import NOW, RUNNING, JobView, Summary, event, status, summary
 from tests.unit.views import moment, step
-from veri_jupyter.monitor import static
+from veri_jupyter.monitor import show, static
+
+if TYPE_CHECKING:
+    import pytest
 
 HOSTILE = '<script>alert("1")</script>'
 
@@ -129,3 +133,18 @@ def test_the_foot_of_a_dashboard_says_when_and_how_to_go_on() -> None:
         assert said in text
         assert said in found["text/plain"]
     assert "loss 2.99" in found["text/plain"]
+
+
+def test_what_stands_still_says_so_below_what_it_showed_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the page and in the text: why, as text, and how to go on."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(show, "display_bundle", lambda bundle, **_: sent.append(bundle))
+    shown = moment(step(40))
+    picture = show.Displayed("place", static.bundle)
+    picture.begin(shown.entry, shown.view)
+    picture.fail(shown.entry, RuntimeError(HOSTILE))
+    before, after = sent
+    for kind in ("text/plain", "text/html"):
+        assert after[kind].startswith(before[kind])
+    for said in (after["text/plain"], Page(after["text/html"]).text):
+        assert f"could not be drawn (RuntimeError: {HOSTILE}). Go on: %veri_attach {shown.entry.id}" in said

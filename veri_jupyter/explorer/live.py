@@ -1,13 +1,15 @@
 """The explorer on screen: what somebody does goes into a queue, and one thread makes a picture of what is left of it.
 
-Callbacks only enqueue; the pump's thread owns every widget. Edits that came while it drew are drawn together.
+Callbacks only enqueue; the pump's thread owns every widget. Edits that came while it drew are drawn together. What
+goes wrong in that thread stands where the picture would be.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from veri_jupyter.explorer.form import LORA, Form
 from veri_jupyter.explorer.panel import Panel
 from veri_jupyter.explorer.state import Judged, State, judge
 from veri_jupyter.monitor.dashboard import Dashboard, close_widgets
+from veri_jupyter.monitor.trouble import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from veri_jupyter.monitor.pump import Pump
 
     Edit = Callable[[State], State]
+
+_log = logging.getLogger(__name__)
 
 _MOST_FILES = 50
 _MOST_UNDONE = 100
@@ -79,26 +84,29 @@ class Live:
 
     def paste(self, pasted: str) -> None:
         """Describe the job by a text."""
-        self._pump.post(lambda: self._read(pasted))
+        self._post(lambda: self._read(pasted))
 
     def undo(self) -> None:
         """Take the last change back."""
-        self._pump.post(self._take_back)
+        self._post(self._take_back)
 
     def launch(self) -> None:
         """Start the job."""
-        self._pump.post(self._start)
+        self._post(self._start)
 
     def look_again(self) -> None:
         """Draw what has come into sight."""
-        self._pump.post(self._draw)
+        self._post(self._draw)
 
     def _edited(self, key: str, value: Any, control: object) -> None:
         self._queue(lambda state: _edit(state, key, value, self._variables), control)
 
     def _queue(self, edit: Edit, source: object = None) -> None:
         self._edits.append((edit, source))
-        self._pump.post(self._follow)
+        self._post(self._follow)
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._pump.post(action, self._broken)
 
     # From here on in the pump's thread.
 
@@ -152,9 +160,9 @@ class Live:
         if self._launching:
             return
         self._launching = True
-        self._draw()
         # A thread of its own: checking and starting takes seconds, and other jobs are drawn meanwhile.
         threading.Thread(target=self._launch, args=(self.state,), name="veri-launch", daemon=True).start()
+        self._draw()
 
     def _launch(self, state: State) -> None:
         """In that thread: no widget is touched."""
@@ -164,14 +172,25 @@ class Live:
         try:
             job = api.launch(api.prepare(state.settings, rows, {}), quiet=True)
         except VeriError as error:
-            self._pump.post(lambda error=error: self._failed(error))  # type: ignore[misc]
+            self._post(partial(self._failed, error))
+        except Exception as error:
+            # Whatever it was: nobody sees what this thread prints, and the button says "Starting…".
+            _log.exception("the launch from the explorer failed")
+            self._post(partial(self._failed, VeriError("internal", in_words(error))))
         else:
-            self._pump.post(lambda: self._started(job))
+            self._post(partial(self._started, job))
 
     def _failed(self, error: VeriError) -> None:
         self._launching = False
         self._refused = getattr(error, "faults", (Fault("launch", "", error.message, error.hint, error.code),))
         self._draw()
+
+    def _broken(self, error: Exception) -> None:
+        """Stand where the picture would be, until something can be drawn again."""
+        self._panel.say_broken(error, self._last)
+        self._panel.draw_foot(
+            can_undo=bool(self._past), launching=self._launching, hindrance="The plan could not be drawn.", said=""
+        )
 
     def _started(self, job: Job) -> None:
         self._launching = False

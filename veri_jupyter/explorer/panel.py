@@ -98,6 +98,13 @@ class Panel:
         if self._more.selected_index == _DECIDED:
             self._decided.value = picture.decided(plan)
 
+    def say_broken(self, error: Exception, last: Plan | None) -> None:
+        """Say that what was set last could not be drawn; ``last``, the plan before, stays in sight."""
+        self._verdict.value = picture.broken(error)
+        for button in self._buttons:
+            button.disabled = True
+        self._memory.value = picture.memory(last, stale=True)
+
     def write(self, state: State) -> None:
         """Show the job as text."""
         with self._quietly:

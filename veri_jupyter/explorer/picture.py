@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernel_launcher.planner.card import bar
 from kernel_launcher.planner.verdict import GIB, Fit
 from veri_jupyter.explorer.data import in_tokens, total_steps
+from veri_jupyter.monitor.trouble import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +40,13 @@ def verdict(judged: Judged, rows: Rows) -> str:
         badge = '<span class="vx-badge unknown">? NO MODEL</span>'
         return f'<div class="vx-verdict" role="status">{badge}<span>Name a folder, or an id on the hub.</span></div>'
     return _refusal(judged.faults)
+
+
+def broken(error: Exception) -> str:
+    """In the place of the verdict, where drawing itself went wrong."""
+    badge = '<span class="vx-badge no">✗ NOT DRAWN</span>'
+    said = f"{in_words(error)}. Undo, or change another setting; running the cell again starts anew."
+    return f'<div class="vx-verdict" role="alert">{badge}<span>{escape(said)}</span></div>'
 
 
 def memory(plan: Plan | None, *, stale: bool) -> str:

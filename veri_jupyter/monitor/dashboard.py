@@ -13,7 +13,7 @@ import ipywidgets as widgets
 
 from kernel_launcher.launcher import client
 from veri_jupyter.environment import hear_while_busy
-from veri_jupyter.monitor import panels, samples
+from veri_jupyter.monitor import panels, samples, trouble
 from veri_jupyter.monitor.chart import axis_end, chart_height, side_panels
 from veri_jupyter.monitor.moment import Busy, Moment, Planned
 from veri_jupyter.monitor.spark import svg
@@ -91,6 +91,10 @@ class Dashboard:
         self._draw_tabs(moment)
         # Last: plotly takes a second to be imported, and the rest need not wait for it.
         self._draw_chart(moment)
+
+    def fail(self, entry: Entry, error: Exception) -> None:
+        """Say that it stands still, and why."""
+        self._status.value = trouble.html(entry, error)
 
     def close(self) -> None:
         """Take it off the screen, and out of the kernel."""

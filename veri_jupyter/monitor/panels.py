@@ -226,8 +226,8 @@ def _notes(moment: Moment) -> str:
     found = []
     if summary.failure:
         found.append(("bad", summary.failure.headline))
-    # What the memory panel and the line of status show already is not said twice.
-    found += [("warn", remark) for remark in summary.remarks if not remark.startswith("no news")]
+    # What the line of status and the samples show already is not said twice, and an answer is no warning.
+    found += [("warn", remark) for remark in summary.remarks if not remark.startswith(("no news", "sample, "))]
     lines = "".join(f'<div class="veri-note {tone}">{escape(readable(text))}</div>' for tone, text in found)
     tail = f"<pre>{escape(chr(10).join(summary.log_tail))}</pre>" if summary.log_tail else ""
     return lines + tail

@@ -1,7 +1,8 @@
 """The one drawing thread of a kernel: it keeps every picture of each watched job current, and does nothing else.
 
 Whatever writes to a widget runs here; callbacks of buttons and tabs only ``post``. It never prints: what a thread
-prints after a message from the browser is lost, an update of a display arrives. It lives only while there is work.
+prints after a message from the browser is lost, an update of a display arrives. So what goes wrong here is said by
+the picture itself. It lives only while there is work.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ class Picture(Protocol):
     def draw(self, entry: Entry, view: JobView) -> None:
         """Show the job as it is."""
 
+    def fail(self, entry: Entry, error: Exception) -> None:
+        """Say that it is not kept current any more, and why."""
+
     def close(self) -> None:
         """Something else takes its place."""
 
@@ -42,7 +47,7 @@ class Pump:
         self._seconds = seconds
         self._watched: dict[str, Watcher] = {}
         self._pictures: dict[Hashable, tuple[str, Picture]] = {}
-        self._actions: deque[Callable[[], None]] = deque()
+        self._actions: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._soon = False
         self._thread: threading.Thread | None = None
@@ -63,15 +68,21 @@ class Pump:
         job_id = watcher.entry.id
         with self._changed:
             for place in [place for place in self._pictures if place in pictures or gone(place)]:
-                self._actions.append(self._pictures.pop(place)[1].close)
+                close = self._pictures.pop(place)[1].close
+                self._actions.append(partial(self._safely, close, "a picture could not be closed"))
             self._pictures.update({place: (job_id, picture) for place, picture in pictures.items()})
             self._watched[job_id] = watcher
             self._wake()
 
-    def post(self, action: Callable[[], None]) -> None:
-        """Run something in the pump's thread, then draw."""
+    def post(self, action: Callable[[], None], fail: Callable[[Exception], None] | None = None) -> None:
+        """Run something in the pump's thread, then draw.
+
+        Args:
+            action: What to do.
+            fail: Shows, in the same thread, what the action raised; without it that is only logged.
+        """
         with self._changed:
-            self._actions.append(action)
+            self._actions.append(partial(self._safely, action, "a click could not be followed", fail))
             self._wake()
 
     def watches(self, job_id: str) -> bool:
@@ -107,7 +118,7 @@ class Pump:
     def _run(self) -> None:
         while self._next_round():
             while self._actions:
-                self._safely(self._actions.popleft(), "a click could not be followed")
+                self._actions.popleft()()
             for watcher in list(self._watched.values()):
                 if not self._goes_on(watcher):
                     self._forget(watcher)
@@ -126,21 +137,30 @@ class Pump:
         entry = watcher.entry
         what = f"{entry.id} is no longer kept current"
         found: list[JobView] = []
-        self._safely(lambda: found.append(watcher.refresh()), what)
-        if not found:
+        pictures = [(place, each) for place, (job_id, each) in list(self._pictures.items()) if job_id == entry.id]
+
+        def all_fail(error: Exception) -> None:
+            for _, picture in pictures:
+                self._safely(partial(picture.fail, entry, error), what)
+
+        if not self._safely(lambda: found.append(watcher.refresh()), what, all_fail):
             return False
-        for place, (job_id, picture) in list(self._pictures.items()):
-            if job_id == entry.id and not self._safely(lambda: picture.draw(entry, found[0]), what):  # noqa: B023
+        for place, picture in pictures:
+            if not self._safely(partial(picture.draw, entry, found[0]), what, partial(picture.fail, entry)):
                 self._pictures.pop(place, None)
         has_pictures = any(job_id == entry.id for job_id, _ in list(self._pictures.values()))
         return has_pictures and not found[0].status.is_terminal
 
-    def _safely(self, act: Callable[[], object], what: str) -> bool:
+    def _safely(
+        self, act: Callable[[], object], what: str, fail: Callable[[Exception], object] | None = None
+    ) -> bool:
         try:
             act()
-        except Exception:
+        except Exception as error:
             # Whatever is wrong with one picture must not end the thread that draws the others.
             _log.exception(what)
+            if fail is not None:
+                self._safely(partial(fail, error), f"{what}, and the page could not be told")
             return False
         return True
 

@@ -13,7 +13,7 @@ from kernel_launcher.launcher.client import Watcher
 from kernel_launcher.launcher.client import follow as follow_to_end
 from kernel_launcher.protocol.summary import Summary
 from veri_jupyter.environment import Frontend, cell_run, frontend, has_live_widgets, has_widgets
-from veri_jupyter.monitor import static
+from veri_jupyter.monitor import static, trouble
 from veri_jupyter.monitor.moment import Moment, Planned
 from veri_jupyter.monitor.pump import Pump
 
@@ -186,6 +186,12 @@ class Displayed:
         word, at = self._shown
         if word != view.status or time.monotonic() - at >= self._seconds:
             self._publish(entry, view, update=True)
+
+    def fail(self, entry: Entry, error: Exception) -> None:
+        """Say below what was shown last that it stands still, and why."""
+        said = {"text/plain": f"\n{trouble.text(entry, error)}", "text/html": trouble.html(entry, error)}
+        bundle = {kind: self._last.get(kind, "") + more for kind, more in said.items()}
+        display_bundle(bundle, display_id=self.display_id, update=True)
 
     def close(self) -> None:
         """Whatever takes its place has the same display id."""
