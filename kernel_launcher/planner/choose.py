@@ -9,7 +9,7 @@ from kernel_launcher.planner.alternatives import LARGEST_MICRO_BATCH
 from kernel_launcher.planner.verdict import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from kernel_launcher.planner.outlook import Outlook
     from kernel_launcher.planner.verdict import Verdict
@@ -27,13 +27,12 @@ class Fitted(NamedTuple):
     reason: str
 
 
-def corrected(stage: Stage, outlook: Outlook, runnable: Collection[Stage]) -> tuple[Stage, str]:
+def corrected(stage: Stage, outlook: Outlook) -> tuple[Stage, str]:
     """The stage to take in place of the rule's, and a line for the trace; empty where the rule's stays.
 
     Args:
         stage: The rule's choice.
         outlook: The job.
-        runnable: Stages that may be taken.
     """
     ruled = outlook.verdict(zero_stage=stage)
     if ruled.fit is not Fit.DOES_NOT_FIT:
@@ -43,9 +42,7 @@ def corrected(stage: Stage, outlook: Outlook, runnable: Collection[Stage]) -> tu
         for other, verdict in others.items():
             if verdict.fit is wanted:
                 why = f"the rule's zero_stage = {stage} {_short(ruled)}, {other} {_short(verdict)}"
-                if other in runnable:
-                    return other, f"corrected: zero_stage = {other}: {why}."
-                return stage, f"kept: zero_stage = {stage}: {why}, but is not in this release."
+                return other, f"corrected: zero_stage = {other}: {why}."
     return stage, f"kept: zero_stage = {stage} {_short(ruled)}, nor does any other."
 
 

@@ -14,10 +14,9 @@ from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.spec.refusals import layout_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from kernel_launcher.planner.inputs import Hardware, ModelFacts
-    from kernel_launcher.planner.workload import Stage
     from kernel_launcher.spec import JobSpec
     from kernel_launcher.spec.fields import Method
 
@@ -27,14 +26,13 @@ MOST_RANKS = 8
 _FATE = {"cut": "cut", "drop": "left out", "refuse": "refused"}
 
 
-def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts, *, stages: Collection[Stage] = (0, 2, 3)) -> Plan:
+def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts) -> Plan:
     """Decide everything that the spec leaves open.
 
     Args:
         spec: What was asked.
         hardware: What it is for.
         model: What is trained.
-        stages: Stages that may be taken where the rule's choice does not fit.
 
     Raises:
         InvalidRequest: What was asked does not go with the number or the kind of GPUs.
@@ -59,7 +57,7 @@ def make_plan(spec: JobSpec, hardware: Hardware, model: ModelFacts, *, stages: C
 
     stage, trace = rule.stage, [*rule.trace()]
     if asked.zero_stage == "auto" and asked.plan_policy == "peak" and ranks > 1 and not asked.cpu_offload:
-        stage, correction = corrected(stage, outlook(), stages)
+        stage, correction = corrected(stage, outlook())
         trace += [correction] if correction else []
     open_settings.set(zero_stage=stage)
     open_settings.set_batch(ranks, outlook())

@@ -85,16 +85,6 @@ def test_stage_2_is_taken_where_it_fits():
     assert made.trace[3].startswith("corrected: zero_stage = 2: the rule's zero_stage = 0 does not fit ")
 
 
-def test_a_stage_that_cannot_run_is_not_taken_for_a_run():
-    """A plan for a run stays with what runs, and the trace says what would fit."""
-    hardware = hardware_for("L4-24GB")
-    spec = read_spec({"base_model": "Qwen/Qwen3-4B", "gpu_type": "L4-24GB", "gpu_count": 4, **LONG})
-    made = make_plan(spec, hardware, facts_of("Qwen/Qwen3-4B"), stages=(0,))
-    assert 0 == made.method.zero_stage
-    assert made.trace[3].startswith("kept: zero_stage = 0: ")
-    assert made.trace[3].endswith("but is not in this release.")
-
-
 def test_an_explicit_stage_is_never_corrected():
     """What was asked is done; the verdict tells."""
     made = plan(**LONG, zero_stage=0)
