@@ -25,7 +25,7 @@ import json, sys, time
 from pathlib import Path
 from kernel_launcher.protocol.liveness import LauncherLock
 from kernel_launcher.protocol.paths import RunDir
-from kernel_launcher.worker import steps
+from kernel_launcher.worker import learning, steps
 
 spent = {"now": 0.0}
 each_step = []
@@ -46,6 +46,8 @@ def timed(cls, name):
 timed(steps.TokenCount, "begin")
 timed(steps.StepReporter, "on_step_begin")
 timed(steps.StepReporter, "on_log")
+timed(learning.Learning, "on_pre_optimizer_step")
+timed(learning.Learning, "on_optimizer_step")
 run = RunDir(Path(sys.argv[1]))
 LauncherLock(run)  # a rank without a launcher ends itself
 from kernel_launcher.worker.__main__ import main
