@@ -17,7 +17,7 @@ from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.worker import watch
 from kernel_launcher.worker.assignment import Assignment, Rank
 from kernel_launcher.worker.collector import collector_paused
-from kernel_launcher.worker.failures import PeerFailed, code_of, record_of
+from kernel_launcher.worker.failures import PeerFailed, code_of, record_of, settled
 from kernel_launcher.worker.output import redact_output
 from kernel_launcher.worker.reporter import Reporter
 
@@ -43,7 +43,7 @@ def main(run_dir: str) -> int:
     except PeerFailed:
         return 1
     except BaseException as error:  # sys.exit in a model's own code must leave a record, too
-        return _leave(record_of(error, rank, phase=reporter.phase, step=reporter.step), folder)
+        return _leave(record_of(settled(error), rank, phase=reporter.phase, step=reporter.step), folder)
     finally:
         reporter.close()
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kernel_launcher.worker.assignment import Rank
 
 _MOST_CHARACTERS = 20_000
+_HEARD_OF_SECONDS = 1.0
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Rust and C++ libraries (safetensors, tokenizers, torch) wrap the system's error in classes of their own.
 _TEXTS = tuple(
@@ -38,6 +40,29 @@ _TEXTS = tuple(
 
 class PeerFailed(Exception):
     """Another rank has failed and says why in its own record; this one only ends."""
+
+
+def settled(error: BaseException) -> BaseException:
+    """The error, or the death of one of this rank's data workers where that is what is behind it.
+
+    A connection to a data worker breaks a moment before its parent hears of the death. To be called first, once:
+    torch raises such a death out of a signal handler, wherever the thread then is, and that must not be in the making
+    of the record.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return error
+    until = time.monotonic() + (_HEARD_OF_SECONDS if isinstance(error, (OSError, EOFError)) else 0)
+    while True:
+        try:
+            torch._C._error_if_any_worker_fails()  # noqa: SLF001 - as its own handler
+        except RuntimeError as death:
+            death.__cause__ = error
+            return death
+        if time.monotonic() >= until:
+            return error
+        time.sleep(0.02)
 
 
 def code_of(error: BaseException) -> str | None:

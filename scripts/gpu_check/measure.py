@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from allocations import most_alive
 from gpu_check.rows import LORA_RANK, TARGETS
 from torch import distributed as dist
 from torch import nn
@@ -76,6 +77,7 @@ def run(row: Row, config: dict[str, Any], *, length: int, device: torch.device) 
         return float(value.detach()), time.perf_counter() - started
 
     losses = [step()[0] for _ in range(WARM)]
+    gc.collect()  # freed while we look, what earlier steps have left would be missing from the peak
     with _peak(device, before, [*model.parameters(), *_states(optimizer), ids]) as peak:
         step()
     started = time.perf_counter()
@@ -179,12 +181,7 @@ def _peak(device: torch.device, before: int, kept: list[torch.Tensor]) -> Iterat
     own = sum(local(tensor).numel() * tensor.element_size() for tensor in kept)
     with torch.profiler.profile(profile_memory=True) as profiled:
         yield found
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    alive = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        alive += event.nbytes()
-        most = max(most, alive)
-    found.append(own + most)
+    found.append(own + most_alive(profiled))
 
 
 def _states(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

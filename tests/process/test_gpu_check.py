@@ -36,6 +36,12 @@ def check(out: Path, *options: str, path: str = "") -> dict[str, Any]:
     return found
 
 
+def beside_plan(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Peak by plan, of the rows where they are more than 2 % apart."""
+    ratios = {f"{row['group']}: {row['name']}": row["peak_bytes"] / row["planned_bytes"] for row in rows}
+    return {name: ratio for name, ratio in ratios.items() if ratio != pytest.approx(1, rel=0.02)}
+
+
 def test_rank_0_of_eight_holds_what_was_planned(tmp_path: Path) -> None:
     """Without the others, and without TRL, PEFT, pydantic and more: what needs them says so, all else is measured."""
     absent = tmp_path / "absent"
@@ -44,7 +50,7 @@ def test_rank_0_of_eight_holds_what_was_planned(tmp_path: Path) -> None:
     found = check(tmp_path / "out", "--groups", "eight", path=str(absent))
     ran = [row for row in found["rows"] if row["status"] == "ran"]
     assert ["logits"] * 6 == [row["loss"] for row in ran]
-    assert all(row["planned_bytes"] == pytest.approx(row["peak_bytes"], rel=0.02) for row in ran)
+    assert {} == beside_plan(ran)
     assert {
         "stage 3, bf16, LoRA": "not run: peft is not installed",
         "stage 3, bf16, cpu_offload": "not run: no GPU",
@@ -58,7 +64,7 @@ def test_every_row_runs(tmp_path: Path) -> None:
     assert [] == [row for row in found["rows"] if row["status"].startswith("failed")]
     ran = [row for row in found["rows"] if row["status"] == "ran"]
     assert {"alone", "eight", "together"} == {row["group"] for row in ran}
-    assert all(row["planned_bytes"] == pytest.approx(row["peak_bytes"], rel=0.02) for row in ran)
+    assert {} == beside_plan(ran)
 
 
 def test_a_machine_without_a_gpu_is_told(tmp_path: Path) -> None:

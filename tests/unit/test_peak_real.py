@@ -12,6 +12,7 @@ from kernel_launcher.planner.levers import LORA_TARGETS
 from kernel_launcher.planner.peak import Peak, peak
 from kernel_launcher.planner.shape import ModelShape, from_config
 from kernel_launcher.planner.workload import Lora, Workload
+from scripts.allocations import most_alive
 
 pytestmark = pytest.mark.torch
 
@@ -75,12 +76,7 @@ def measured(job: Workload) -> int:
     gc.collect()  # the models of earlier tests: freed while we look, they would be counted as ours
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         step(job, model, ids)
-    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
-    alive = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        alive += event.nbytes()
-        most = max(most, alive)
-    return sum(t.numel() * t.element_size() for t in kept) + most
+    return sum(t.numel() * t.element_size() for t in kept) + most_alive(profiled)
 
 
 def build(job: Workload) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -61,6 +62,43 @@ def test_the_cause_counts() -> None:
     error = RuntimeError("could not save")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     assert "disk_full" == code_of(error)
+
+
+DEATH = """
+import sys
+from torch.utils.data import DataLoader
+from kernel_launcher.worker.failures import code_of, settled
+
+loader = iter(DataLoader(range(9), num_workers=1))
+next(loader)
+error = eval(sys.argv[1])
+found = settled(error) if sys.argv[2] == "alive" else error
+if sys.argv[2] == "dead":
+    # As it happens: the connection is broken, and the signal is still on its way.
+    import signal, threading
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    threading.Timer(0.1, loader._workers[0].kill).start()
+    found = settled(error)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+print(code_of(found), found.__cause__ is error)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("error", "worker", "expected"),
+    [
+        ("ConnectionResetError(104, 'Connection reset by peer')", "dead", "killed_externally True"),
+        ("FileNotFoundError(2, 'No such file')", "dead", "killed_externally True"),
+        ("EOFError()", "dead", "killed_externally True"),
+        ("ConnectionResetError(104, 'Connection reset by peer')", "alive", "None False"),
+        ("OSError(28, 'No space left on device')", "alive", "disk_full False"),
+    ],
+)
+def test_a_broken_connection_to_a_dead_data_worker_is_its_death(error: str, worker: str, expected: str) -> None:
+    """Also when the parent hears of it later, and never in the middle of what is then done about the error."""
+    done = subprocess.run([sys.executable, "-c", DEATH, error, worker], capture_output=True, text=True, check=False)
+    assert (f"{expected}\n", 0) == (done.stdout, done.returncode), done.stderr
 
 
 @pytest.mark.torch
