@@ -31,7 +31,7 @@ def job_environment(plan: Plan, cores: int, inherited: Mapping[str, str] | None 
         inherited: What to start from (default: this process's own).
     """
     env = inherited_environment(inherited)
-    env["OMP_NUM_THREADS"] = str(max(1, cores // plan.world_size))
+    env["OMP_NUM_THREADS"] = str(_threads(cores // plan.world_size, env.get("OMP_NUM_THREADS", "")))
     env["PYTHONUNBUFFERED"] = "1"
     # One node: everything that the ranks say to each other stays on the loopback interface.
     env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = "lo"
@@ -56,6 +56,12 @@ def inherited_environment(inherited: Mapping[str, str] | None = None) -> dict[st
         for name, value in source.items()
         if name not in _KERNELS_OWN and name not in _RANKS_OWN and not name.startswith(_PREFIXES)
     }
+
+
+def _threads(share: int, asked: str) -> int:
+    """A rank's part of the cores, or the fewer that the user wants: more would wait for each other in turn."""
+    share = max(1, share)
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 def interpreter(spec_python: str | None) -> str:

@@ -68,10 +68,18 @@ def test_what_a_real_kernel_sets_is_known():
 
 @pytest.mark.parametrize(("ranks", "threads"), [(1, "16"), (2, "8"), (3, "5"), (8, "2")])
 def test_the_ranks_share_the_cores(ranks, threads):
-    """Each rank computes with its part of the cores, whatever the user's own setting was; at least with one."""
+    """Each rank computes with its part of the cores, and not with more of them than that; at least with one."""
     assert threads == environment(gpu_count=ranks, inherited={"OMP_NUM_THREADS": "64"})["OMP_NUM_THREADS"]
     one_core = Hardware(gpu_type="CPU", cores=1, host_memory_bytes=1)
     assert "1" == environment(one_core, gpu_count=2)["OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads"), [("1", "1"), ("7", "7"), ("0", "8"), ("", "8"), ("4,2", "8"), ("-1", "8")]
+)
+def test_a_user_who_wants_fewer_threads_gets_them(asked, threads):
+    """What is no number of threads counts as no wish."""
+    assert threads == environment(gpu_count=2, inherited={"OMP_NUM_THREADS": asked})["OMP_NUM_THREADS"]
 
 
 @pytest.mark.parametrize(
