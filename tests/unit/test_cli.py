@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_launcher import __version__
-from kernel_launcher.__main__ import _Line, main
+from kernel_launcher.__main__ import main
 from kernel_launcher.errors import Fault, VeriError
 from kernel_launcher.facts import machine
 from kernel_launcher.launcher import client
@@ -418,68 +416,3 @@ def test_an_error_of_any_verb_holds_no_token(run, monkeypatch):
         assert 1 == code
         assert "login ***" in out + err
         assert TOKEN not in out + err
-
-
-# Terminals and pipes
-
-
-class Terminal:
-    """A screen that remembers what was written."""
-
-    def __init__(self, *, is_terminal: bool) -> None:
-        self.text = ""
-        self._is_terminal = is_terminal
-
-    def isatty(self) -> bool:
-        return self._is_terminal
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
-
-
-def test_a_line_is_written_over_on_a_terminal_and_never_wraps(monkeypatch):
-    """A line that is wider than the screen would leave its upper half behind at each look."""
-    monkeypatch.setenv("COLUMNS", "20")
-    screen = Terminal(is_terminal=True)
-    line = _Line(screen)
-    for text in ("a" * 50, "b", "b"):
-        line.show(text)
-    line.end()
-    assert "\r\x1b[2K" + "a" * 19 + "\r\x1b[2Kb\n" == screen.text
-
-
-def test_in_a_file_a_line_is_whole_and_comes_now_and_then():
-    """A log of a run is not filled with a line for each look."""
-    file = Terminal(is_terminal=False)
-    line = _Line(file)
-    for number in range(100):
-        line.show(f"{number} " + "x" * 300)
-    line.end()
-    assert f"0 {'x' * 300}\n" == file.text
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_gone_is_no_error(unbuffered, tmp_path, monkeypatch):
-    """``veri-jupyter jobs | head -1`` ends quietly, whether Python meets the end while writing or at its own."""
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    run_folder(tmp_path / "run", "run", created_at=LONG_AGO)
-    command = [sys.executable, "-P", "-m", "kernel_launcher", "jobs", "--json"]
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
-    os.close(write)
-    assert (0, b"") == (done.returncode, done.stderr)
-
-
-def test_the_command_is_a_command_without_torch():
-    """As a process of its own: output, exit code, and no torch for a look at the jobs."""
-    code = """
-import sys
-from kernel_launcher.__main__ import main
-sys.exit(main(["jobs", "--json"]) or "torch" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert "[]\n" == done.stdout

@@ -8,13 +8,16 @@ import zlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.planner import Hardware, ModelFacts, make_plan
 from kernel_launcher.preflight.dataset import DataRef
 from kernel_launcher.preflight.prepare import Prepared
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.events import EventWriter
-from kernel_launcher.protocol.files import now, write_json
+from kernel_launcher.protocol.files import now, read_json, write_json
+from kernel_launcher.protocol.liveness import find_process
 from kernel_launcher.protocol.paths import RunDir
 from kernel_launcher.spec import read_spec
 
@@ -145,3 +148,15 @@ def interpreter(folder: Path, then: str) -> Path:
         path.write_text(_LAUNCHER.format(python=sys.executable, then=then))
         path.chmod(0o755)
     return path
+
+
+def launcher_of(entry: index.Entry) -> psutil.Process:
+    """The launcher that runs a job."""
+    process = find_process(read_json(entry.run.lock))
+    assert process is not None
+    return process
+
+
+def dead(process: psutil.Process) -> bool:
+    """Whether it has ended, waited for or not."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
