@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def train(shell: Shell, asked: Namespace, cell: str) -> None:
     """``%%veri_train``."""
-    from veri_jupyter import api
+    from veri_jupyter import api, start
     from veri_jupyter.job import detaching
     from veri_jupyter.monitor.show import show
 
@@ -33,7 +33,7 @@ def train(shell: Shell, asked: Namespace, cell: str) -> None:
     if asked.dry_run:
         _give_plan(shell, asked, prepared)
         return
-    job = api.launch(prepared, again=asked.again)
+    job = start.launch(prepared, again=asked.again)
     quiet = asked.display == "none"
     with detaching(job.id):
         # Before the wait: whoever interrupts it, or meets a failure, wants to look at the job.
@@ -53,7 +53,7 @@ def data(shell: Shell, asked: Namespace, cell: str) -> None:
     """``%veri_data``."""
     from kernel_launcher.preflight import look_at
     from kernel_launcher.spec.read import parse_override
-    from veri_jupyter import api
+    from veri_jupyter import start
     from veri_jupyter.data.shown import Choice, ShownData
 
     if asked.rows and asked.data:
@@ -63,7 +63,7 @@ def data(shell: Shell, asked: Namespace, cell: str) -> None:
     rows = asked.rows or _variable(shell, asked.data)
     overrides = dict(parse_override(pair) for pair in asked.set)
     choice = Choice.of(n=asked.n, kind=asked.kind, display=asked.display)
-    spec, rows = api.read_job(_source(asked, cell), rows, {}, overrides)
+    spec, rows = start.read_job(_source(asked, cell), rows, {}, overrides)
     shown = ShownData(look_at(spec, rows, asked.heldout), choice)
     _assign(shell, asked.output, shown)
     shown.show()
@@ -165,7 +165,7 @@ def _refused(name: str, hint: str) -> Magic:
 
 def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True) -> Prepared:
     from kernel_launcher.spec.read import parse_gpus, parse_override
-    from veri_jupyter import api
+    from veri_jupyter import start
 
     settings = {"job.name": getattr(asked, "name", None), "resources.gpu_type": asked.gpu_type}
     settings |= {f"resources.{key}": value for key, value in parse_gpus(asked.gpus).items()}
@@ -173,7 +173,7 @@ def _prepared(shell: Shell, asked: Namespace, cell: str, *, to_run: bool = True)
     source = _source(asked, cell)
     rows, ask_hub = _variable(shell, asked.data), getattr(asked, "hub", False)
     trace = getattr(asked, "trace", False)
-    return api.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub, trace=trace)
+    return start.prepare(source, rows, settings, overrides=overrides, to_run=to_run, ask_hub=ask_hub, trace=trace)
 
 
 def _source(asked: Namespace, cell: str) -> str | None:

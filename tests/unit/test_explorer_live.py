@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed
 from tests.kernel.fakes import FakeJob
 from tests.unit.explorer_toys import EDITS, QWEN, Pump, edited
-from veri_jupyter import api
+from veri_jupyter import start
 from veri_jupyter.explorer import live
 from veri_jupyter.explorer.live import Live
 from veri_jupyter.explorer.state import State
@@ -237,8 +237,8 @@ def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pyte
     """The same preparation as a cell's, with the rows of the variable; then the dashboard."""
     job = SimpleNamespace(name="mine", id="mine-1", entry=FakeJob(tmp_path / "run", "mine").entry)
     asked: list[Any] = []
-    monkeypatch.setattr(api, "prepare", lambda *given: asked.append(given) or "prepared")
-    monkeypatch.setattr(api, "launch", lambda prepared, quiet: (prepared, quiet) == ("prepared", True) and job)
+    monkeypatch.setattr(start, "prepare", lambda *given: asked.append(given) or "prepared")
+    monkeypatch.setattr(start, "launch", lambda prepared, quiet: (prepared, quiet) == ("prepared", True) and job)
     made = Shown(HERE)
     assert not made.live._panel._launch.disabled
     made.pump.waits = True
@@ -274,7 +274,7 @@ def test_a_launch_that_fails_says_why(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(api, "prepare", refuse)
+    monkeypatch.setattr(start, "prepare", refuse)
     made = Shown(HERE)
     made.open("The run itself")
     made.pump.waits = True

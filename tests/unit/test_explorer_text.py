@@ -14,7 +14,7 @@ from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.names import SECTIONS, locate
 from tests.unit.explorer_toys import EDITS, QWEN, edited
 from tests.unit.toys import refusal_of
-from veri_jupyter import api, options
+from veri_jupyter import options, start
 from veri_jupyter.explorer import text
 from veri_jupyter.explorer.begin import begin
 from veri_jupyter.explorer.fields import as_text, as_value
@@ -88,7 +88,7 @@ def _trained(*arguments: Any, **settings: Any) -> Any:
         raise InvalidRequest([])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api.preflight, "prepare", prepare)
+        patch.setattr(start.preflight, "prepare", prepare)
         refusal_of(lambda: veri_jupyter.train(*arguments, **settings))
     return seen[0]
 

@@ -18,7 +18,7 @@ from kernel_launcher.protocol.events import EventReader
 from kernel_launcher.protocol.files import write_json
 from tests.kernel.fakes import FakeJob
 from tests.unit.toys import complete, prepared, run_folder
-from veri_jupyter import api
+from veri_jupyter import api, start
 from veri_jupyter.job import Detached
 from veri_jupyter.monitor import show
 
@@ -163,7 +163,7 @@ def test_a_launcher_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(client, "start", lambda *_, **__: client.Failed("it did not come up", ("a", "No space left")))
     prepared: Any = type("Prepared", (), {"plan": type("Plan", (), {"describe": list})})
     with pytest.raises(LaunchFailed, match="No space left"):
-        api.launch(prepared)
+        start.launch(prepared)
 
 
 def test_jobs_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
@@ -286,13 +286,13 @@ def test_an_interrupted_start_says_that_the_job_goes_on(tmp_path: Path, monkeypa
     before = run_folder(tmp_path / "before", "before", created_at="2025-01-01T00:00:00.000Z")
     made: list[index.Entry] = []
 
-    def start(*_: object, **__: object) -> None:
+    def begins(*_: object, **__: object) -> None:
         made.append(run_folder(tmp_path / "run", "mine"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client, "start", start)
+    monkeypatch.setattr(client, "start", begins)
     with pytest.raises(Detached) as caught:
-        api.launch(prepared())
+        start.launch(prepared())
     assert before.fingerprint == made[0].fingerprint
     said = "\n".join(caught.value._render_traceback_())
     assert "the job goes on" in said
@@ -305,7 +305,7 @@ def test_an_interrupt_before_the_start_is_only_an_interrupt(tmp_path: Path, monk
     run_folder(tmp_path / "before", "before", created_at="2025-01-01T00:00:00.000Z")
     monkeypatch.setattr(client, "start", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
-        api.launch(prepared())
+        start.launch(prepared())
     assert KeyboardInterrupt is caught.type
 
 

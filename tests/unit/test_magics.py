@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from veri_jupyter import api, magics, options
+from veri_jupyter import magics, options, start
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the line asked of ``api.prepare``."""
+    """What the line asked of ``start.prepare``."""
     seen: dict[str, Any] = {}
 
     def prepare(source: Any, data: Any, settings: Any, **asked: Any) -> Any:
         seen.update(source=source, data=data, settings=settings, **asked)
         return SimpleNamespace(plan=SimpleNamespace(describe=list))
 
-    monkeypatch.setattr(api, "prepare", prepare)
+    monkeypatch.setattr(start, "prepare", prepare)
     return seen
 
 

@@ -12,8 +12,7 @@ from kernel_launcher.data.show.view import KINDS
 from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.preflight import look_at
 from kernel_launcher.secrets import shown
-from veri_jupyter import checks
-from veri_jupyter.api import read_job
+from veri_jupyter import checks, start
 from veri_jupyter.data import html
 from veri_jupyter.environment import frontend, has_live_widgets
 from veri_jupyter.monitor.show import say
@@ -61,7 +60,7 @@ def show_data(
         reason, fix = "rows alone have no tokens: a model's tokenizer makes them.", 'Write model="./model".'
         raise InvalidRequest([Fault("model", "", reason, fix)])
     held_out = checks.file("heldout", heldout)
-    spec, rows = read_job(source, data, hyperparameters)
+    spec, rows = start.read_job(source, data, hyperparameters)
     return ShownData(look_at(spec, rows, held_out), choice)
 
 

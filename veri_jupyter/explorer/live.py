@@ -19,6 +19,7 @@ import ipywidgets as widgets
 from kernel_launcher.data.rows.source import SUFFIXES
 from kernel_launcher.errors import Fault, InvalidRequest, VeriError
 from kernel_launcher.launcher.client import Watcher
+from veri_jupyter import start
 from veri_jupyter.explorer import data, text
 from veri_jupyter.explorer.form import LORA, Form
 from veri_jupyter.explorer.panel import Panel
@@ -166,11 +167,9 @@ class Live:
 
     def _launch(self, state: State) -> None:
         """In that thread: no widget is touched."""
-        from veri_jupyter import api
-
         rows = self._variables[state.rows] if state.rows else None
         try:
-            job = api.launch(api.prepare(state.settings, rows, {}), quiet=True)
+            job = start.launch(start.prepare(state.settings, rows, {}), quiet=True)
         except VeriError as error:
             self._post(partial(self._failed, error))
         except Exception as error:

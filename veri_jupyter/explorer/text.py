@@ -17,12 +17,14 @@ from kernel_launcher.secrets import redact
 from kernel_launcher.spec import read_spec
 from kernel_launcher.spec.names import SECTIONS, locate
 from kernel_launcher.spec.read import parse_gpus, parse_override
+from veri_jupyter import options
 from veri_jupyter.explorer.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MAGIC = re.compile(r"%%?(veri_\w+)([^\n]*)\n?(.*)", re.DOTALL)
+_DESCRIBING = {"veri_train": options.TRAIN, "veri_plan": options.PLAN, "veri_explore": options.EXPLORE}
 _CALL = re.compile(r"\b(train|plan|explore)\(")
 _CALLED = ("train", "plan", "explore")
 _MODEL = re.compile(r"[\w./~-]+(?<!\.toml)(?<!\.yaml)(?<!\.yml)")
@@ -117,12 +119,10 @@ def _settings(text: str) -> dict[str, Any]:
 
 
 def _of_cell(name: str, line: str, body: str) -> State:
-    from veri_jupyter.magics import MAGICS
-
-    if name not in ("veri_train", "veri_plan", "veri_explore"):
+    if name not in _DESCRIBING:
         raise _unreadable(f"%{name} describes no job.", "Paste a cell of %%veri_train.")
     try:
-        asked = None if "--help" in line else MAGICS[name][0].parse_line(line)
+        asked = None if "--help" in line else _DESCRIBING[name].parse_line(line)
     except UsageError as error:
         raise _unreadable(f"{error}.", "") from None
     if asked is None:
