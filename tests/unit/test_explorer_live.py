@@ -13,6 +13,7 @@ from comm.base_comm import BaseComm
 from hypothesis import given, settings
 
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed
+from kernel_launcher.planner.peak import peak
 from tests.kernel.fakes import FakeJob
 from tests.unit.explorer_toys import EDITS, QWEN, Pump, edited
 from veri_jupyter import api
@@ -111,6 +112,18 @@ def test_the_same_again_sends_nothing(shown: Shown, sent: list[int]) -> None:
     sent.clear()
     shown.live.look_again()
     assert [] == sent
+
+
+def test_what_leaves_the_memory_alone_computes_no_peak(shown: Shown) -> None:
+    """Neither does a way back to what was planned before."""
+    before = peak.cache_info().misses
+    shown.type("method.learning_rate", "1e-4")
+    assert before == peak.cache_info().misses
+    shown.type("method.max_seq_length", "2048")
+    assert before < (after := peak.cache_info().misses)
+    shown.live._panel._undo.click()
+    shown.type("method.max_seq_length", "2048")
+    assert after == peak.cache_info().misses
 
 
 def test_every_control_is_a_view_of_the_same_state(shown: Shown) -> None:
