@@ -99,7 +99,7 @@ def test_from_the_first_knob_to_the_launch(server: Server, browser: Browser, sam
         text.fill(TINY.format(sample=sample))
         says(found, ".vx-more", "Read; the form shows it.")
         assert "64" == found.get_by_label("max_seq_length", exact=True).input_value()
-        found.get_by_text("What it learns").click()
+        found.get_by_role("button", name="What it learns").press("Enter")
         found.locator(".vx-learns u.run").first.wait_for(timeout=30_000)
         page.screenshot("explorer-learns", 1, pictures)
         put(found, "max_seq_length", "32")

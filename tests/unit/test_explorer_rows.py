@@ -70,7 +70,7 @@ def test_rows_are_shown_when_the_head_is_opened(shown: Shown) -> None:
     assert shown.live._panel._learns._leaf is None
     look_closely(shown)
     assert "u" in states(shown)
-    assert said(shown).startswith("Of the rows: cut 0, suspicious ")
+    assert said(shown).startswith("Of the rows: cut 0; suspicious: ")
 
 
 def test_rows_follow_the_form(shown: Shown, sample: Sample) -> None:

@@ -34,7 +34,7 @@ class Learns:
 
     def draw(self, seen: Seen) -> None:
         """Show what is seen; the rows of the look before stay while another is on its way."""
-        said = seen.why_not if seen.look is None else _named(seen.look)
+        said = seen.why_not if seen.look is None else _summary(seen.look)
         self._said.value = picture.note(_LOOKING if seen.is_looking else said)
         if seen.look is not None:
             self._leaf = self._leaf or Leaf(self._post)
@@ -44,7 +44,8 @@ class Learns:
             self.widget.children = (self._said, self._leaf.widget)
 
 
-def _named(look: Look) -> str:
-    """How many rows there is something to say of."""
+def _summary(look: Look) -> str:
+    """What there is to say of the rows; a finding counts all of them, and names the first."""
     which = "rows" if look.complete else "first rows"
-    return f"Of the {which}: cut {len(look.numbers('cut')):,}, suspicious {len(look.numbers('suspicious')):,}."
+    found = ", ".join(f"{finding.code} {finding.count:,}" for finding in look.findings) or "nothing"
+    return f"Of the {which}: cut {len(look.numbers('cut')):,}; suspicious: {found}."
