@@ -115,9 +115,14 @@ def _link(gpu: Gpu, kind: GpuKind | None) -> Link | None:
     return kind.link if kind else None
 
 
-def hardware_for(gpu_type: str) -> Hardware | None:
-    """The hardware that a ``gpu_type`` names, whether it is here or not; None for an unknown name."""
-    here = this_machine()
+def hardware_for(gpu_type: str, here: Hardware | None = None) -> Hardware | None:
+    """The hardware that a ``gpu_type`` names, whether it is here or not; None for an unknown name.
+
+    Args:
+        gpu_type: A name in the catalogue, ``auto`` or ``CPU``.
+        here: This machine, where it was looked at already.
+    """
+    here = here or this_machine()
     if gpu_type in (AUTO, here.gpu_type):
         return here
     if gpu_type == CPU:

@@ -79,15 +79,15 @@ def bar(sizes: dict[str, float], budget: int, limit: int) -> str:
     if abs(limit - budget) > _SAME * whole:
         marks += _mark("budget for states", budget, whole, "dashed")
     legend = "".join(
-        f'<span style="display: inline-block; margin-right: 1.4em; white-space: nowrap">{_swatch(term)} '
-        f"{escape(term)} <strong>{size / GIB:.1f}</strong></span>"
+        f"<span>{_swatch(term)} {escape(term)} <strong>{size / GIB:.1f}</strong></span>"
         for term, size in terms
         if size >= 0.05 * GIB
     )
     words = escape(", ".join(f"{term} {size / GIB:.1f} GiB" for term, size in terms), quote=True)
     return (
         f'<div role="img" aria-label="{words}" style="position: relative; height: 30px; margin: 20px 0 6px; '
-        f'border-bottom: {_LINE}; display: flex; align-items: stretch">{parts}{marks}</div><div>{legend}</div>'
+        f'border-bottom: {_LINE}; display: flex; align-items: stretch">{parts}{marks}</div>'
+        f'<div style="display: flex; flex-wrap: wrap; gap: 0 1.4em; white-space: nowrap">{legend}</div>'
     )
 
 
@@ -104,7 +104,7 @@ def _fill(term: str) -> str:
 
 
 def _swatch(term: str) -> str:
-    square = "display: inline-block; width: 10px; height: 10px; box-sizing: border-box"
+    square = "display: inline-block; width: 6px; height: 6px"
     return f'<span style="{square}; {_fill(term)}"></span>'
 
 

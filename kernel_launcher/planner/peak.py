@@ -9,6 +9,7 @@ tests/data/tracker.jsonl, and scripts/track_memory.py makes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kernel_launcher.planner.memory.phases import Phase, phases
@@ -52,6 +53,7 @@ class Peak:
         return totals
 
 
+@lru_cache(maxsize=512)  # 53 peaks of 34 workloads are asked for with one move of a slider, 0.1 ms each
 def peak(workload: Workload, shape: ModelShape | Unknown) -> Peak | Unknown:
     """The peak of one rank; unknown for a model whose shape is."""
     if isinstance(shape, Unknown):

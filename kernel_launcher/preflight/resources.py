@@ -23,7 +23,7 @@ def check_resources(spec: JobSpec, *, to_run: bool) -> tuple[Hardware, list[Faul
     """
     asked = spec.resources
     here = this_machine()
-    hardware = hardware_for(asked.gpu_type)
+    hardware = hardware_for(asked.gpu_type, here)
     if hardware is None:
         known = gpu_names()
         near = next((name for name in known if name.lower().startswith(asked.gpu_type.lower())), None)

@@ -32,14 +32,15 @@ def run(_: Path, __: int) -> Iterator[str]:
 
     live = Live(QWEN, {}, Pump(), lambda _: None)  # type: ignore[arg-type]
     control = live._form._fields["method.max_seq_length"]._control
-    times, sizes = [], []
+    times, busy, sizes = [], [], []
     for length in range(512, 512 + 24 * CHANGES, 24):
         sent.clear()
-        start = time.perf_counter()
+        start, start_busy = time.perf_counter(), time.process_time()
         control.value = str(length)
         times.append(1000 * (time.perf_counter() - start))
+        busy.append(1000 * (time.process_time() - start_busy))
         sizes.append(sum(sent) / 1000)
+    yield line("kernel CPU of a change of the explorer", busy, "ms", "< 10")
     times.sort()
-    yield line("a change of the explorer, median", [times[CHANGES // 2]], "ms", "<= 10")
     yield line("a change of the explorer, 95th percentile", [times[CHANGES * 95 // 100]], "ms", "<= 30")
     yield line("bytes of a change", sizes, "KB", "<= 10")

@@ -80,16 +80,31 @@ def test_from_the_first_knob_to_the_launch(server: Server, browser: Browser, sam
         found.get_by_role("button", name="Undo").and_(page.page.locator(":enabled")).wait_for()
         assert told.startswith("-")
 
+        found.get_by_role("button", name="All 30 ways").click()
+        listed = found.locator(".vx-all select")
+        listed.locator("option").first.wait_for(state="attached")
+        page.screenshot("explorer-all", 1, pictures)
+        listed.select_option(index=3)
+        micro = listed.locator("option").nth(3).inner_text().split()[1]
+        says(found, ".vx-top", f"= 4 ranks x {micro} x ")
+        found.get_by_role("button", name="All 30 ways").click()
+
         found.get_by_text("Copy or paste").click()
         text = found.locator("textarea")
-        found.get_by_role("button", name="TOML").click()
+        found.get_by_role("button", name="TOML", exact=True).click()
         page.page.wait_for_function("() => document.querySelector('.vx textarea').value.startsWith('# rows')")
         assert 'gpu_type = "A100-80GB"' in text.input_value()
         page.screenshot("explorer", 1, pictures)
 
         text.fill(TINY.format(sample=sample))
-        says(found, ".vx-rest", "Read; the form shows it.")
+        says(found, ".vx-more", "Read; the form shows it.")
         assert "64" == found.get_by_label("max_seq_length", exact=True).input_value()
+        found.get_by_role("button", name="What it learns").press("Enter")
+        found.locator(".vx-learns u.run").first.wait_for(timeout=30_000)
+        page.screenshot("explorer-learns", 1, pictures)
+        put(found, "max_seq_length", "32")
+        found.locator(".vx-learns s.run").first.wait_for(timeout=30_000)
+        put(found, "max_seq_length", "64")
         found.get_by_role("button", name="Launch").click()
         board = found.locator(".veri")
         board.locator(".js-plotly-plot .scatterlayer").first.wait_for(timeout=60_000)
@@ -117,29 +132,26 @@ def test_while_another_cell_is_busy(server: Server, browser: Browser) -> None:
 
 @pytest.mark.matrix
 def test_how_soon_a_change_is_seen(server: Server, browser: Browser) -> None:
-    """From a key on a slider to the new verdict on the page; the time is printed, what is sent is bounded."""
+    """From a new length to the new bar on the page; the time is printed, what is sent is bounded."""
     with server.notebook(browser, LOAD, FOUR_L4) as page:
         page.run_cell(0)
         page.run_cell(1)
-        found = explorer(page)
-        handle = found.locator(".vx-field", has=page.page.get_by_label("micro_batch_size")).get_by_role("slider")
-        handle.focus()
+        length = explorer(page).get_by_label("max_seq_length", exact=True)
         took, sent = [], len(page.received)
         for turn in range(CHANGES):
             took.append(
-                handle.evaluate(
-                    """(_, turn) => new Promise(done => {
+                length.evaluate(
+                    """(control, length) => new Promise(done => {
                         const start = performance.now();
                         const seen = new MutationObserver(() => {
                             seen.disconnect();
                             done(performance.now() - start);
                         });
-                        seen.observe(document.querySelector('.vx-top'), {childList: true, subtree: true});
-                        const key = turn % 2 ? 'ArrowLeft' : 'ArrowRight';
-                        document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true,
-                            keyCode: turn % 2 ? 37 : 39}));
+                        seen.observe(document.querySelector('.vx-bar'), {childList: true, subtree: true});
+                        control.value = length;
+                        control.dispatchEvent(new Event('change', {bubbles: true}));
                     })""",
-                    turn,
+                    str(1100 + 64 * turn),  # never the same again: what was planned once is quicker
                 )
             )
             page.page.wait_for_timeout(150)

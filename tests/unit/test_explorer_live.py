@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +12,19 @@ from comm.base_comm import BaseComm
 from hypothesis import given, settings
 
 from kernel_launcher.errors import Fault, InvalidRequest, LaunchFailed
+from kernel_launcher.planner.peak import peak
+from kernel_launcher.planner.verdict import GIB
 from tests.kernel.fakes import FakeJob
-from tests.unit.explorer_toys import EDITS, QWEN, Pump, edited
+from tests.unit.explorer_toys import EDITS, QWEN, ROWS, Shown, edited
 from veri_jupyter import start
 from veri_jupyter.explorer import live
-from veri_jupyter.explorer.live import Live
 from veri_jupyter.explorer.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from veri_jupyter.job import Job
-
 MOST_BYTES, MOST_MESSAGES = 10_000, 24
-ROWS = [{"prompt": "a", "completion": "b"}] * 1204
 
 
 @pytest.fixture
@@ -43,40 +40,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-class Shown:
-    """An explorer, and what a person does with it."""
-
-    def __init__(self, state: State = QWEN) -> None:
-        self.pump = Pump()
-        self.started: list[Job] = []
-        self.live = Live(state, {"df": ROWS}, self.pump, self.started.append)  # type: ignore[arg-type]
-
-    def type(self, key: str, value: Any) -> None:
-        self.field(key)._control.value = value
-
-    def field(self, key: str) -> Any:
-        return self.live._form._fields[key]
-
-    def open(self, head: str) -> None:
-        form = self.live._form
-        form._accordion.selected_index = form._heads.index(head)
-
-    def ways(self) -> list[Any]:
-        return [button for button in self.live._panel._buttons if not button.disabled]
-
-    @property
-    def verdict(self) -> str:
-        return str(self.live._panel._verdict.value)
-
-    @property
-    def text(self) -> Any:
-        return self.live._panel._text
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.live.state.settings)
-
-
 @pytest.fixture
 def shown(sent: list[int]) -> Iterator[Shown]:
     made = Shown()
@@ -87,9 +50,7 @@ def shown(sent: list[int]) -> Iterator[Shown]:
 
 def test_a_change_is_small(shown: Shown, sent: list[int]) -> None:
     """At most 10 KB, whatever is changed, with every head open; a slider sends no more than a text."""
-    for head in shown.live._form._heads:
-        shown.open(head)
-    shown.live._panel._more.selected_index = 0
+    shown.open_all()
     changes = {
         "method.max_seq_length": "4096", "resources.gpu_count": "8", "method.micro_batch_size": "2",
         "method.type": "dpo", "method.precision": "fp32", "resources.gpu_type": "H100-80GB",
@@ -113,6 +74,18 @@ def test_the_same_again_sends_nothing(shown: Shown, sent: list[int]) -> None:
     assert [] == sent
 
 
+def test_what_leaves_the_memory_alone_computes_no_peak(shown: Shown) -> None:
+    """Neither does a way back to what was planned before."""
+    before = peak.cache_info().misses
+    shown.type("method.learning_rate", "1e-4")
+    assert before == peak.cache_info().misses
+    shown.type("method.max_seq_length", "2048")
+    assert before < (after := peak.cache_info().misses)
+    shown.live._panel._undo.click()
+    shown.type("method.max_seq_length", "2048")
+    assert after == peak.cache_info().misses
+
+
 def test_every_control_is_a_view_of_the_same_state(shown: Shown) -> None:
     """A text box, its slider, the placeholder of what is open, the text, the verdict."""
     field = shown.field("method.max_seq_length")
@@ -123,7 +96,7 @@ def test_every_control_is_a_view_of_the_same_state(shown: Shown) -> None:
     assert "max_seq_length = 2048" in shown.text.value
     shown.live._form._lora.value = True
     assert "0.0002" == shown.field("method.learning_rate")._control.placeholder
-    assert "LoRA · 1 changed" in shown.live._form._accordion.titles
+    assert "LoRA · 1 changed" in shown.heads
 
 
 def test_a_refusal_stands_beside_its_field(shown: Shown) -> None:
@@ -137,7 +110,7 @@ def test_a_refusal_stands_beside_its_field(shown: Shown) -> None:
     shown.type("method.micro_batch_size", "auto")
     assert before == shown.live._panel._memory.value
     shown.text.value = shown.text.value.replace("[method]", "[method]\nlora_dropout = 0.1")
-    assert "LoRA · 1 changed · refused" in shown.live._form._accordion.titles
+    assert "LoRA · 1 changed · refused" in shown.heads
     shown.open("LoRA")
     assert "without lora_rank" in shown.field("method.lora_dropout")._hint.value
 
@@ -154,6 +127,42 @@ def test_levers_other_ways_and_undo(shown: Shown) -> None:
     shown.live._panel._undo.click()
     assert QWEN == shown.live.state
     assert shown.live._panel._undo.disabled
+
+
+def test_every_way_is_one_click(shown: Shown) -> None:
+    """All stages, micro batches and recomputes, best first; the plan's is the one that is selected."""
+    every = shown.live._panel._all
+    assert () == every._list.options, "closed, so none is sent"
+    every._fold.head.value = True
+    plan = shown.live.judged.plan
+    assert plan is not None
+    assert f"All {len(plan.alternatives())} ways to this batch" == every._fold.title
+    listed = every._list.options
+    assert len(plan.alternatives()) == len(listed) == len(set(listed))
+    assert f"{plan.verdict.needed_bytes / GIB:.1f} GiB" in every._list.value  # type: ignore[operator]
+    for place, way in enumerate(plan.alternatives()):
+        every._list.index = place
+        taken = shown.live.judged.plan
+        assert taken is not None
+        assert way.workload == taken.outlook.workload
+        assert place == every._list.index
+    assert listed == every._list.options
+    shown.type("method.max_seq_length", "x")
+    assert every._list.disabled
+    shown.live._panel._undo.click()
+    assert not every._list.disabled
+
+
+def test_a_head_says_what_is_below_it(shown: Shown) -> None:
+    """It is a button, so that keys reach it; its controls are made when it is opened, and not before."""
+    assert ["LoRA", "Memory and precision"] == shown.heads[:2]
+    assert "method.precision" not in shown.live._form._fields
+    shown.open("Memory and precision")
+    shown.type("method.precision", "fp32")
+    assert "Memory and precision · 1 changed" == shown.heads[1]
+    assert "" == shown.live._panel._decided.value
+    shown.live._panel._decided_fold.head.value = True
+    assert "zero_stage" in shown.live._panel._decided.value
 
 
 def test_pasting_fills_the_form(shown: Shown) -> None:
@@ -179,8 +188,7 @@ def test_pasting_fills_the_form(shown: Shown) -> None:
 def test_a_form_can_show_any_text(edits: list[tuple[str, Any]]) -> None:
     """Also values that no control offers, and none of it changes the settings by being shown."""
     made = Shown()
-    for head in made.live._form._heads:
-        made.open(head)
+    made.open_all()
     state = edited(edits)
     made.live._go(state)
     assert repr(state) == repr(made.live.state)
@@ -225,14 +233,6 @@ HERE = State(
 )
 
 
-def _wait(shown: Shown) -> None:
-    """Until what was started has started, and is drawn."""
-    for thread in threading.enumerate():
-        if thread.name == "veri-launch":
-            thread.join(timeout=30)
-    shown.pump.run()
-
-
 def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same preparation as a cell's, with the rows of the variable; then the dashboard."""
     job = SimpleNamespace(name="mine", id="mine-1", entry=FakeJob(tmp_path / "run", "mine").entry)
@@ -245,7 +245,7 @@ def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pyte
     made.live._panel._launch.click()
     made.pump.waiting.pop(0)()
     assert ("Starting…", True) == (made.live._panel._launch.description, made.live._panel._launch.disabled)
-    _wait(made)
+    made.wait()
     assert [(HERE.settings, ROWS, {})] == asked
     assert [job] == made.started
     assert "%veri_attach mine-1" in made.live._panel._said.value
@@ -280,7 +280,7 @@ def test_a_launch_that_fails_says_why(
     made.pump.waits = True
     made.live._panel._launch.click()
     made.pump.run()
-    _wait(made)
+    made.wait()
     assert said in made.live._panel._said.value
     if isinstance(error, InvalidRequest):
         assert "is taken." in made.field("job.name")._hint.value

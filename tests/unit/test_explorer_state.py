@@ -173,8 +173,8 @@ def test_rows_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "a", "completion": "b"}\n' * 5)
     looks: list[Any] = []
-    look = data._look
-    monkeypatch.setattr(data, "_look", lambda *asked: looks.append(asked) or look(*asked))
+    check = data._check
+    monkeypatch.setattr(data, "_check", lambda *asked: looks.append(asked) or check(*asked))
     rows_of = data.RowsOf({"df": [{"foo": 1}]})
     state = QWEN.set({"dataset.id": str(file)})
     for length in (512, 1024):

@@ -28,27 +28,28 @@ _ELEMENTS: Mapping[State, str] = {"context": "span", "trained": "u", "cut": "s"}
 
 def page(view: DataView) -> str:
     """The whole view."""
-    return _frame(view, _head(view), _rows(view))
+    return style() + _frame(view, _head(view), _rows(view))
 
 
 def summary(view: DataView) -> str:
     """What there is to say of the whole data set, without a row."""
-    return _frame(view, _head(view))
+    return style() + _frame(view, _head(view))
 
 
-def rows(view: DataView) -> str:
-    """The rows alone."""
-    return _frame(view, _rows(view))
+def rows(view: DataView, *, styled: bool = True) -> str:
+    """The rows alone; where something else brings the style along, without it."""
+    return style() * styled + _frame(view, _rows(view))
+
+
+@cache
+def style() -> str:
+    """How all of it looks."""
+    return f"<style>{files(__package__).joinpath('style.css').read_text(encoding='utf-8')}</style>"
 
 
 def _frame(view: DataView, *parts: str) -> str:
     label = escape(f"Data: {text.headline(view)}", quote=True)
-    return f'<style>{_style()}</style><div class="veri-data" role="group" aria-label="{label}">{"".join(parts)}</div>'
-
-
-@cache
-def _style() -> str:
-    return files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    return f'<div class="veri-data" role="group" aria-label="{label}">{"".join(parts)}</div>'
 
 
 def _head(view: DataView) -> str:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_launcher.data.check import FIRST_ROWS, WHOLE_FILE_BYTES
 from kernel_launcher.data.rows.source import HubId, data_size, read_rows, resolve
 from kernel_launcher.data.training.lengths import padding_share
-from kernel_launcher.errors import Fault, InvalidRequest, VeriError
-from kernel_launcher.preflight import look_at
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.preflight.dataset import check_dataset
 
 if TYPE_CHECKING:
@@ -29,16 +28,18 @@ class Rows:
     Attributes:
         count: How many there are; None where that is only known when the job reads them.
         faults: Why they cannot be trained on.
-        lengths: Of the first of them, in tokens; None without a tokenizer.
+        lengths: Of the first of them, in tokens; None without a tokenizer, and until they are looked at.
+        are_counted: Whether their tokens are being counted.
     """
 
     count: int | None = None
     faults: tuple[Fault, ...] = ()
     lengths: Lengths | None = None
+    are_counted: bool = False
 
 
 class RowsOf:
-    """Looks at rows, and again only when they, the columns or the method are others.
+    """Checks rows, and again only when they, the columns or the method are others.
 
     Args:
         variables: The notebook's, by name.
@@ -57,10 +58,9 @@ class RowsOf:
             )
         rows = self._variables.get(name) if name else None
         method = spec.method
-        asked = (spec.dataset, spec.model, method.type, method.loss_on, method.chat_template)
-        key = (*asked, id(rows), _size(rows), _stamp(spec.dataset.id))
-        if key != self._seen:
-            self._seen, self._found = key, _look(spec, rows)
+        seen = (spec.dataset, spec.model, method.type, method.chat_template, method.allow, stamp(spec, rows))
+        if seen != self._seen:
+            self._seen, self._found = seen, _check(spec, rows)
         return self._found
 
 
@@ -76,6 +76,27 @@ def is_rows(value: object) -> bool:
     kind = type(value)
     place = (kind.__module__.partition(".")[0], kind.__name__)
     return place in (("pandas", "DataFrame"), ("datasets", "Dataset"), ("pyarrow", "Table"))
+
+
+def first_rows(rows: Any) -> Any:
+    """The rows of the notebook that are looked at; all of a list of a million would be written down first."""
+    if isinstance(rows, list):
+        return rows[:FIRST_ROWS]
+    for method, arguments in (("head", (FIRST_ROWS,)), ("slice", (0, FIRST_ROWS))):
+        if hasattr(rows, method):
+            return getattr(rows, method)(*arguments)
+    return rows.select(range(min(FIRST_ROWS, len(rows))))
+
+
+def stamp(spec: JobSpec, rows: object | None) -> tuple[object, ...]:
+    """Tells rows, or the file that a spec names, from what they were before."""
+    if rows is not None:
+        return id(rows), _size(rows)
+    try:
+        found = Path(spec.dataset.id or "").stat()
+    except (OSError, ValueError):
+        return ()
+    return found.st_size, found.st_mtime_ns
 
 
 def total_steps(plan: Plan, rows: int | None) -> int | None:
@@ -101,23 +122,14 @@ def in_tokens(plan: Plan, lengths: Lengths) -> str:
     return f"{seen}; {lengths.above(limit):,} of {len(lengths):,} too long; {padding:.0%} padding"
 
 
-def _look(spec: JobSpec, rows: object | None) -> Rows:
+def _check(spec: JobSpec, rows: object | None) -> Rows:
     if rows is None and spec.dataset.id is None:
         return Rows()
     here = Path.cwd()
-    _, _, faults = check_dataset(spec, None if rows is None else _first(rows), here)
+    _, _, faults = check_dataset(spec, None if rows is None else first_rows(rows), here)
     if faults:
         return Rows(faults=tuple(faults))
-    count = _size(rows) if rows is not None else _count(spec.dataset.id or "", here)
-    return Rows(count, lengths=_lengths(spec, rows))
-
-
-def _lengths(spec: JobSpec, rows: object | None) -> Lengths | None:
-    """Two seconds of work at most. What makes it impossible is told where the rows are looked at themselves."""
-    try:
-        return look_at(spec, None if rows is None else _first(rows)).uncut
-    except (VeriError, ImportError):
-        return None
+    return Rows(_size(rows) if rows is not None else _count(spec.dataset.id or "", here))
 
 
 def _count(given: str, here: Path) -> int | None:
@@ -130,24 +142,5 @@ def _count(given: str, here: Path) -> int | None:
         return None
 
 
-def _first(rows: Any) -> Any:
-    """The rows that are looked at; all of a list of a million would be written down first."""
-    if isinstance(rows, list):
-        return rows[:FIRST_ROWS]
-    for method, arguments in (("head", (FIRST_ROWS,)), ("slice", (0, FIRST_ROWS))):
-        if hasattr(rows, method):
-            return getattr(rows, method)(*arguments)
-    return rows.select(range(min(FIRST_ROWS, len(rows))))
-
-
 def _size(rows: object) -> int | None:
     return len(rows) if hasattr(rows, "__len__") else None
-
-
-def _stamp(given: str | None) -> tuple[int, int] | None:
-    """Tells a file from the one that it was."""
-    try:
-        found = Path(given or "").stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_size, found.st_mtime_ns

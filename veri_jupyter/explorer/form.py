@@ -12,6 +12,7 @@ from kernel_launcher.facts.catalogue import model_ids
 from kernel_launcher.planner.levers import LORA_RANK
 from veri_jupyter.environment import hear_while_busy
 from veri_jupyter.explorer.fields import Field, Quietly
+from veri_jupyter.explorer.fold import Fold
 from veri_jupyter.explorer.knobs import FIRST, knobs
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Form:
         state: What to show.
         data: Names that may be typed as the data: variables and files.
         edited: Called when somebody sets something.
-        opened: Called when a head is opened for the first time.
+        opened: Called when a head is opened or closed.
     """
 
     def __init__(self, state: State, data: Sequence[str], edited: Edited, opened: Callable[[], None]) -> None:
@@ -58,20 +59,16 @@ class Form:
         first = [self._field(knob).widget for knob in knobs()[FIRST]]
         first.insert(3, widgets.VBox([self._lora]))
         first[3].add_class("vx-field")
-        self._heads = [head for head in knobs() if head != FIRST]
-        self._bodies = {head: widgets.VBox() for head in self._heads}
-        self._accordion = widgets.Accordion(list(self._bodies.values()), titles=self._heads, selected_index=None)
-        self._accordion.observe(lambda _: opened(), "selected_index")
-        for control in (self._lora, self._accordion):
-            hear_while_busy(control)
+        hear_while_busy(self._lora)
+        self._folds = {head: Fold(head, (), opened) for head in knobs() if head != FIRST}
         asked_first = widgets.Box(first)
-        self.widget = widgets.VBox([asked_first, self._accordion])
+        self.widget = widgets.VBox([asked_first, *(fold.widget for fold in self._folds.values())])
         self.widget.add_class("vx-form")
         asked_first.add_class("vx-first")
 
     def fill(self, state: State, plan: Plan | None, faults: Sequence[Fault], source: object = None) -> None:
         """Show a state: each setting, what the plan made of those that are open, each refusal beside its setting."""
-        self._open_head()
+        self._fill_open_heads()
         by_key = {fault.key: fault for fault in reversed(faults)}
         for key, field in self._fields.items():
             value = state.rows or state.settings.get(key) if key == "dataset.id" else state.settings.get(key)
@@ -82,14 +79,14 @@ class Form:
         if source is not self._lora:
             with self._quietly:
                 self._lora.value = state.has_lora
-        self._accordion.titles = tuple(_title(head, state, by_key) for head in self._heads)
+        for head, fold in self._folds.items():
+            fold.title = _title(head, state, by_key)
 
-    def _open_head(self) -> None:
-        """Make the controls of the head that is open, if it is for the first time."""
-        index = self._accordion.selected_index
-        if index is None or self._bodies[head := self._heads[index]].children:
-            return
-        self._bodies[head].children = [self._field(knob).widget for knob in knobs()[head]]
+    def _fill_open_heads(self) -> None:
+        """Make the controls of a head that is open for the first time."""
+        for head, fold in self._folds.items():
+            if fold.is_open and not fold.body.children:
+                fold.body.children = [self._field(knob).widget for knob in knobs()[head]]
 
     def _field(self, knob: Knob) -> Field:
         if knob.key == "resources.gpu_type":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,7 @@ from kernel_launcher.launcher.client import Watcher
 from veri_jupyter import start
 from veri_jupyter.explorer import data, text
 from veri_jupyter.explorer.form import LORA, Form
+from veri_jupyter.explorer.looks import Looks
 from veri_jupyter.explorer.panel import Panel
 from veri_jupyter.explorer.state import Judged, State, judge
 from veri_jupyter.monitor.dashboard import Dashboard, close_widgets
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernel_launcher.planner import Plan
+    from kernel_launcher.spec import JobSpec
     from veri_jupyter.explorer.ways import Way
     from veri_jupyter.job import Job
     from veri_jupyter.monitor.pump import Pump
@@ -59,6 +62,7 @@ class Live:
         self.state, self.judged = state, Judged()
         self._pump, self._variables, self._on_start = pump, variables, started
         self._rows_of, self._rows = data.RowsOf(variables), data.Rows()
+        self._looks = Looks(self.post, self._draw_rows)
         self._last: Plan | None = None
         self._edits: deque[tuple[Edit, object]] = deque()
         self._past: list[State] = []
@@ -68,7 +72,7 @@ class Live:
         self._form = Form(state, _known_data(variables), self._edited, self.look_again)
         self._panel = Panel(self)
         self._below = widgets.Box()
-        both = widgets.Box([*self._panel.head, self._form.widget, self._panel.rest])
+        both = widgets.Box([*self._panel.head, self._form.widget, *self._panel.rest])
         self.widget = widgets.VBox([widgets.HTML(_style()), both, self._below])
         self.widget.add_class("vx")
         both.add_class("vx-both")
@@ -77,6 +81,7 @@ class Live:
 
     def close(self) -> None:
         """Take it off the screen, and out of the kernel."""
+        self._looks.forget()
         close_widgets(self.widget)
 
     def take(self, way: Way) -> None:
@@ -85,29 +90,30 @@ class Live:
 
     def paste(self, pasted: str) -> None:
         """Describe the job by a text."""
-        self._post(lambda: self._read(pasted))
+        self.post(lambda: self._read(pasted))
 
     def undo(self) -> None:
         """Take the last change back."""
-        self._post(self._take_back)
+        self.post(self._take_back)
 
     def launch(self) -> None:
         """Start the job."""
-        self._post(self._start)
+        self.post(self._start)
 
     def look_again(self) -> None:
         """Draw what has come into sight."""
-        self._post(self._draw)
+        self.post(self._look_again)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something in the pump's thread; what goes wrong there stands where the picture would be."""
+        self._pump.post(action, self._broken)
 
     def _edited(self, key: str, value: Any, control: object) -> None:
         self._queue(lambda state: _edit(state, key, value, self._variables), control)
 
     def _queue(self, edit: Edit, source: object = None) -> None:
         self._edits.append((edit, source))
-        self._post(self._follow)
-
-    def _post(self, action: Callable[[], None]) -> None:
-        self._pump.post(action, self._broken)
+        self.post(self._follow)
 
     # From here on in the pump's thread.
 
@@ -145,17 +151,38 @@ class Live:
         """Show the state everywhere but where the last change comes from."""
         judged = judge(self.state)
         self._rows = data.Rows() if judged.spec is None else self._rows_of(judged.spec, self.state.rows)
+        if judged.spec is not None and judged.plan is not None:
+            self._look_at_rows(judged.spec)
         self.judged, self._last = judged, judged.plan or self._last
         faults = (*judged.faults, *self._rows.faults, *self._refused)
         # Who has not begun has done nothing wrong.
         self._form.fill(self.state, judged.plan, () if judged.awaits_model else faults, source)
-        self._panel.draw(self.state, judged, self._rows, self._last)
+        self._draw_rows()
+        self._panel.draw(self.state, judged.plan, self._last)
         if source is not self._panel:
             self._panel.write(self.state)
         hindrance = "" if not (found := [*faults, *judged.not_here]) else f"To launch: {found[0]}"
         self._panel.draw_foot(
             can_undo=bool(self._past), launching=self._launching, hindrance=hindrance, said=self._said
         )
+
+    def _look_again(self) -> None:
+        self._looks.retry()
+        self._draw()
+
+    def _look_at_rows(self, spec: JobSpec) -> None:
+        name = self.state.rows
+        if name in self._variables or spec.dataset.id:
+            self._looks.want(spec, self._variables.get(name), closely=self._panel.shows_rows)
+        else:
+            self._looks.forget(f"There is no variable {name}." if name else "Name rows or a file to see them.")
+
+    def _draw_rows(self) -> None:
+        """Show what is seen of the rows: in numbers beside the verdict, and token by token."""
+        seen = self._looks.seen
+        lengths = None if seen.look is None else seen.look.uncut
+        rows = replace(self._rows, lengths=lengths, are_counted=lengths is None and seen.is_looking)
+        self._panel.draw_rows(self.judged, rows, seen)
 
     def _start(self) -> None:
         if self._launching:
@@ -171,13 +198,13 @@ class Live:
         try:
             job = start.launch(start.prepare(state.settings, rows, {}), quiet=True)
         except VeriError as error:
-            self._post(partial(self._failed, error))
+            self.post(partial(self._failed, error))
         except Exception as error:
             # Whatever it was: nobody sees what this thread prints, and the button says "Starting…".
             _log.exception("the launch from the explorer failed")
-            self._post(partial(self._failed, VeriError("internal", in_words(error))))
+            self.post(partial(self._failed, VeriError("internal", in_words(error))))
         else:
-            self._post(partial(self._started, job))
+            self.post(partial(self._started, job))
 
     def _failed(self, error: VeriError) -> None:
         self._launching = False

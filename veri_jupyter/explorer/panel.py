@@ -9,7 +9,10 @@ import ipywidgets as widgets
 
 from veri_jupyter.environment import hear_while_busy
 from veri_jupyter.explorer import picture, text, ways
+from veri_jupyter.explorer.every import Every
 from veri_jupyter.explorer.fields import Quietly
+from veri_jupyter.explorer.fold import Fold
+from veri_jupyter.explorer.learns import Learns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
     from kernel_launcher.errors import Fault
     from kernel_launcher.planner import Plan
     from veri_jupyter.explorer.data import Rows
+    from veri_jupyter.explorer.looks import Seen
     from veri_jupyter.explorer.state import Judged, State
     from veri_jupyter.explorer.ways import Way
 
-_DECIDED = 0  # the part of the accordion that is only filled while it is open
 # Where a page lets no script run, the text is there to be copied by hand.
 _COPY = (
     '<button type="button" class="vx-copy" onclick="const t = this.closest(\'.vx\').querySelector(\'textarea\'); '
@@ -47,6 +50,9 @@ class Actions(Protocol):
     def look_again(self) -> None:
         """Something else is in sight."""
 
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something in the thread that owns the widgets."""
+
 
 class Panel:
     """The right side.
@@ -59,6 +65,8 @@ class Panel:
         self._actions = actions
         self._ways: list[Way | None] = [None] * (ways.MOST_LEVERS + ways.MOST_OTHERS)
         self._quietly = Quietly()
+        self._learns = Learns(actions.post)
+        self._all = Every(actions)
         html = widgets.HTML
         self._verdict, self._memory, self._why = html(), html(), html()
         self._decided, self._said, self._text_said = html(), html(), html()
@@ -69,41 +77,55 @@ class Panel:
         self._as.observe(lambda _: actions.look_again(), "value")
         self._text = widgets.Textarea(rows=12, tooltip="this job as text; another one can be pasted")
         self._text.observe(self._pasted, "value")
-        self._more = self._folded()
+        turned = actions.look_again
+        self._rows_fold = Fold("What it learns", (self._learns.widget,), turned)
+        self._decided_fold = Fold("How it was decided", (self._decided,), turned)
+        copy = widgets.HBox([self._as, html(_COPY)])
+        text_fold = Fold("Copy or paste: cell, Python, TOML", (copy, self._text, self._text_said), turned)
+        folds = [fold.widget for fold in (self._rows_fold, self._decided_fold, text_fold)]
         self._foot = widgets.HBox([self._launch, self._undo, self._said])
         levers, others = self._buttons[: ways.MOST_LEVERS], self._buttons[ways.MOST_LEVERS :]
         levers = [html("<h4>Next: the cheapest that lower the memory</h4>"), *levers]
         others = [html("<h4>Others: the same batch in another way</h4>"), *others]
-        # In the order of a narrow page; the form stands before the last.
+        # In the order of the page; the form stands between the two.
         self.head = [self._verdict, self._memory, widgets.VBox(levers)]
-        self.rest = widgets.VBox([*others, self._why, self._foot, self._more])
-        for control in (self._as, self._text, self._more):
+        self.rest = [widgets.VBox([*others, self._all.widget, self._why]), self._foot, widgets.VBox(folds)]
+        for control in (self._as, self._text):
             hear_while_busy(control)
-        named = zip((*self.head, self.rest), ("vx-top", "vx-bar", "vx-next", "vx-rest"), strict=True)
-        for widget, name in (*named, (self._foot, "vx-foot"), (self._more, "vx-more")):
+        names = ("vx-top", "vx-bar", "vx-next", "vx-others", "vx-foot", "vx-more")
+        for widget, name in zip((*self.head, *self.rest), names, strict=True):
             widget.add_class(name)
+        text_fold.widget.add_class("vx-text")
 
-    def draw(self, state: State, judged: Judged, rows: Rows, last: Plan | None) -> None:
-        """Show what came of the settings; where they are refused, ``last``, the plan before, stays in sight."""
-        plan = judged.plan
-        self._verdict.value = picture.verdict(judged, rows)
+    def draw(self, state: State, plan: Plan | None, last: Plan | None) -> None:
+        """Show the plan; where the settings are refused, ``last``, the plan before, stays in sight."""
         self._memory.value = picture.memory(last, stale=plan is None)
         if plan is None:
-            for button in self._buttons:
-                button.disabled = True
+            self._offer_nothing()
             return
         found = plan.alternatives()
         self._offer(ways.levers(state, plan), ways.others(state, plan, found))
+        self._all.draw(state, plan, found)
         self._why.value = picture.why(plan, ways.stages(plan, found))
-        if self._more.selected_index == _DECIDED:
+        if self._decided_fold.is_open:
             self._decided.value = picture.decided(plan)
 
     def say_broken(self, error: Exception, last: Plan | None) -> None:
         """Say that what was set last could not be drawn; ``last``, the plan before, stays in sight."""
         self._verdict.value = picture.broken(error)
-        for button in self._buttons:
-            button.disabled = True
+        self._offer_nothing()
         self._memory.value = picture.memory(last, stale=True)
+
+    @property
+    def shows_rows(self) -> bool:
+        """Whether somebody looks at what the model would learn."""
+        return self._rows_fold.is_open
+
+    def draw_rows(self, judged: Judged, rows: Rows, seen: Seen) -> None:
+        """The verdict with what the rows have to do with it, and the rows as tokens."""
+        self._verdict.value = picture.verdict(judged, rows)
+        if self.shows_rows:
+            self._learns.draw(seen)
 
     def write(self, state: State) -> None:
         """Show the job as text."""
@@ -137,6 +159,11 @@ class Panel:
             button.description = "nothing more" if way is None else way.text
             button.disabled = way is None
 
+    def _offer_nothing(self) -> None:
+        self._all.disable()
+        for button in self._buttons:
+            button.disabled = True
+
     def _take(self, place: int) -> None:
         way = self._ways[place]
         if way is not None:
@@ -145,14 +172,6 @@ class Panel:
     def _pasted(self, change: dict[str, Any]) -> None:
         if not self._quietly.is_this_thread:
             self._actions.paste(change["new"])
-
-    def _folded(self) -> widgets.Accordion:
-        copy = widgets.HBox([self._as, widgets.HTML(_COPY)])
-        titles = ("How it was decided", "Copy or paste: cell, Python, TOML")
-        parts = [self._decided, widgets.VBox([copy, self._text, self._text_said])]
-        more = widgets.Accordion(parts, titles=titles, selected_index=None)
-        more.observe(lambda _: self._actions.look_again(), "selected_index")
-        return more
 
     def _button(self, press: Callable[[], None], name: str, text: str = "—", tooltip: str = "") -> widgets.Button:
         button = widgets.Button(description=text, tooltip=tooltip)

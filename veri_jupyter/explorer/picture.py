@@ -115,9 +115,13 @@ def _figures(plan: Plan, judged: Judged, rows: Rows) -> str:
         found.append(f"{_rows(rows.count)} x {method.num_epochs:g} epoch{'s' if method.num_epochs != 1 else ''}")
     elif rows.count is not None:
         found.append(_rows(rows.count))
+    tokens = "tokens a row: being counted…" if rows.are_counted else ""
     if rows.lengths is not None:
-        found.append(in_tokens(plan, rows.lengths))
-    return f'<div class="vx-figures">{"".join(f"<span>{escape(text)}</span>" for text in found)}</div>'
+        tokens = in_tokens(plan, rows.lengths)
+    spans = "".join(f"<span>{escape(text)}</span>" for text in found)
+    # A line of its own, so that nothing moves when they are counted.
+    last = f'<span class="vx-tokens">{escape(tokens)}</span>' if tokens else ""
+    return f'<div class="vx-figures">{spans}{last}</div>'
 
 
 def _rows(count: int) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from veri_jupyter.explorer.state import State
 
 MOST_LEVERS, MOST_OTHERS = 2, 3
+_COLUMNS = "{:>5} {:>6} {:>10} {:>10}  {:<7} {:>9}"
+HEADS = _COLUMNS.format("stage", "micro", "recompute", "peak", "verdict", "sent")
 _STAGES: tuple[Stage, ...] = (0, 2, 3)
 _LEAST_GAIN = 0.05 * GIB
 _SAID = {True: "on", False: "off"}
@@ -92,6 +94,16 @@ def others(state: State, plan: Plan, found: list[Alternative]) -> list[Way]:
         rest = [other for other in rest if other.verdict.fit is not Fit.DOES_NOT_FIT]
     rest.sort(key=_needed_too_much)
     return [Way(_line(other), _taken(other.workload, state, plan)) for other in rest[:MOST_OTHERS]]
+
+
+def every(state: State, plan: Plan, found: list[Alternative]) -> tuple[list[Way], int | None]:
+    """All ways to run the same optimizer batch, best first, as rows below ``HEADS``; and which one is the plan's."""
+    work = plan.outlook.workload
+    if isinstance(work, Unknown):
+        return [], None
+    knobs = [_knobs(other.workload) for other in found]
+    now = knobs.index(_knobs(work)) if _knobs(work) in knobs else None
+    return [Way(_row(other), _taken(other.workload, state, plan)) for other in found], now
 
 
 def _needed_too_much(other: Alternative) -> float:
@@ -165,8 +177,15 @@ def _line(other: Alternative) -> str:
     peak = " unknown " if verdict.needed_bytes is None else f"{verdict.needed_bytes / GIB:5.1f} GiB"
     return (
         f"{peak} {_WORDS[verdict.fit]:<5}  stage {work.zero_stage}  micro batch {work.micro_batch_size:<2}  "
-        f"recompute {_SAID[work.recompute]:<3}  {size(other.traffic_bytes):>8} a step"
+        f"recompute {_SAID[work.recompute]:<3}  sends {size(other.traffic_bytes):>8}"
     )
+
+
+def _row(other: Alternative) -> str:
+    work, verdict = other.workload, other.verdict
+    peak = "unknown" if verdict.needed_bytes is None else f"{verdict.needed_bytes / GIB:.1f} GiB"
+    stage, micro, sent = str(work.zero_stage), str(work.micro_batch_size), size(other.traffic_bytes)
+    return _COLUMNS.format(stage, micro, _SAID[work.recompute], peak, _WORDS[verdict.fit], sent)
 
 
 def _value(value: Any) -> str:
