@@ -95,7 +95,7 @@ def test_model_data_columns_and_rows_may_be_hostile(sample: Sample, tmp_path: Pa
 
 def test_what_goes_wrong_may_be_hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error while drawing, launching, or looking at rows."""
-    from veri_jupyter import api
+    from veri_jupyter import start
     from veri_jupyter.explorer import live, looks
 
     def fail(*_: object, **__: object) -> None:
@@ -108,7 +108,7 @@ def test_what_goes_wrong_may_be_hostile(monkeypatch: pytest.MonkeyPatch) -> None
     made.live._go(QWEN.with_rows("df").set({"method.loss_on": "all"}))
     made.wait()
     assert any(TEXT in page.text for page in pages(made))
-    monkeypatch.setattr(api, "prepare", fail)
+    monkeypatch.setattr(start, "prepare", fail)
     made.live.launch()
     made.wait()
     assert any(page.text.startswith("To launch: ") and TEXT in page.text for page in pages(made))
