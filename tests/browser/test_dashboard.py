@@ -39,7 +39,8 @@ HOSTILE = '<img src=x onerror="window.pwned = 1"><script>window.pwned = 1</scrip
 def board(page: Notebook, index: int = 1) -> Locator:
     """The dashboard below a cell, drawn with its chart."""
     found = page.output(index).locator(".veri")
-    found.locator(".js-plotly-plot .main-svg").first.wait_for()
+    # Hidden while there is no step.
+    found.locator(".js-plotly-plot .main-svg").first.wait_for(state="attached")
     return found
 
 

@@ -95,11 +95,11 @@ def memory(moment: Moment) -> str:
 
 
 def caption(moment: Moment) -> str:
-    """What the lines of the chart are."""
+    """What the lines of the chart are; over a chart that has none yet, what is awaited."""
     marks = '<span class="veri-key eval"></span>evaluation' if moment.evaluations("loss") else ""
     return (
         f'<h4>Loss<small><span class="veri-key raw"></span>each step'
-        f'<span class="veri-key smooth"></span>mean of about {moment.span}{marks}</small></h4>'
+        f'<span class="veri-key smooth"></span>mean of about {moment.span}{marks}</small></h4>{_awaited(moment)}'
     )
 
 
@@ -135,9 +135,25 @@ def log(lines: Sequence[str]) -> str:
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def nothing_yet(text: str) -> str:
-    """A pane that has nothing to show, and why."""
-    return _nothing(text)
+def no_step(moment: Moment) -> str:
+    """What a pane says that has no step to show."""
+    return _nothing("No step was done." if moment.view.status.is_terminal else "No step yet.")
+
+
+def no_samples(moment: Moment) -> str:
+    """What a pane says that has no answers to show."""
+    if moment.planned.has_samples and not moment.view.status.is_terminal:
+        return _nothing("No answers yet.")
+    return _nothing("This run takes no samples." if not moment.planned.has_samples else "This run took no samples.")
+
+
+def _awaited(moment: Moment) -> str:
+    if moment.view.steps:
+        return ""
+    if moment.view.status.is_terminal:
+        return f'<div class="veri-wait veri-awaited">{no_step(moment)}</div>'
+    said = f"<div>{escape(moment.summary.progress)}</div><div>the curve begins after step 1</div>"
+    return f'<div class="veri-wait veri-awaited"><div>{said}</div></div>'
 
 
 def _bar(moment: Moment) -> str:
@@ -224,6 +240,8 @@ def _figure(value: float | None, form: str = "") -> str:
 def _notes(moment: Moment) -> str:
     summary = moment.summary
     found = []
+    if summary.status is Status.COMPLETED:
+        found.append(("", _result(moment)))
     if summary.failure:
         found.append(("bad", summary.failure.headline))
     # What the line of status and the samples show already is not said twice, and an answer is no warning.
@@ -231,6 +249,15 @@ def _notes(moment: Moment) -> str:
     lines = "".join(f'<div class="veri-note {tone}">{escape(readable(text))}</div>' for tone, text in found)
     tail = f"<pre>{escape(chr(10).join(summary.log_tail))}</pre>" if summary.log_tail else ""
     return lines + tail
+
+
+def _result(moment: Moment) -> str:
+    summary, planned = moment.summary, moment.planned.peak_bytes
+    label, path = summary.place
+    loss = [f"{name} {value}" for name, value in summary.figures if name == "loss"]
+    peak = max(summary.peak_memory_bytes, default=0)
+    beside = f", planned {size(planned)} ({peak / planned - 1:+.0%})" if planned else ""
+    return " · ".join([*loss, *([f"peak {size(peak)}{beside}"] if peak else []), f"{label} {path}"])
 
 
 def _ended(moment: Moment) -> str:
