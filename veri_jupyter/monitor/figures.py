@@ -57,7 +57,8 @@ def losses(panels: Mapping[str, Panel]) -> go.Figure:
     figure = go.Figure()
     for place, (name, panel) in enumerate(panels.items()):
         round_, colour = divmod(place, len(COLOURS))
-        shared = {"name": escape(name), "legendgroup": str(place)}
+        # plotly reads tags, and of the entities of HTML neither &quot; nor &apos;.
+        shared = {"name": escape(name, quote=False), "legendgroup": str(place)}
         for line in panel.lines:
             if line.role == "raw" or line.last is None:
                 continue
