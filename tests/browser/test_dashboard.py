@@ -146,7 +146,7 @@ def test_a_kernel_that_dies_leaves_a_view_that_looks_so(
         page.run("%unload_ext veri_jupyter")
         veil.wait_for(timeout=40_000)
         assert "This view stands still since" in veil.inner_text()
-        page.screenshot("frozen", 1, pictures)
+        page.screenshot("frozen", 1, pictures, until=veil)  # another theme lays the page out anew: 15 seconds again
     job.status("cancelled")
 
 
@@ -370,7 +370,7 @@ def test_jobs_side_by_side(server: Server, browser: Browser, tmp_path: Path, pic
     with server.notebook(browser, "import veri_jupyter\nveri_jupyter.compare('one', 'other')") as page:
         page.run_cell(0)
         page.output(0).locator(".js-plotly-plot .scatterlayer").first.wait_for()
-        assert "type" in page.output(0).get_by_role("table").inner_text()
+        assert "method" in page.output(0).get_by_role("table").inner_text()
         page.screenshot("compare", 0, pictures)
     for job in made:
         job.status("cancelled")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.test_face_static import Page
 from tests.unit.test_summary import event, status
 from tests.unit.views import GB, beat, moment, step
@@ -78,6 +80,7 @@ def test_memory_is_planned_as_an_outline_and_measured_solid() -> None:
     assert "rank 016.0 / 18.0 GBrank 115.0 / 15.0 GB" in page.text
     assert "planned 17.0 GB" in page.text
     assert "rank 2—rank 3—" in page.text
+    assert 2 == sum(value.get("class") == "most" for _, value in page.tags)
     assert 4 == sum(value.get("class") == "plan" for _, value in page.tags)
     assert 1 == sum(value.get("class") == "value over" for _, value in page.tags)
 
@@ -109,6 +112,19 @@ def test_small_charts_of_what_is_there() -> None:
     assert ["tokens/s", "learning rate", "gradient norm"] == [panel.title for panel in side_panels(moment(step(1)))]
 
 
+def test_a_figure_is_where_its_line_ends() -> None:
+    """Two numbers for one thing on one page would be a riddle; a learning rate has no noise, so no mean either."""
+    shown = moment(*(step(number, tokens_per_second=400.0 + number % 2 * 100, learning_rate=1 / number)
+                     for number in range(1, 41)))  # fmt: skip
+    lines = {panel.title: panel.line("smooth") for panel in side_panels(shown)}
+    speed, rate = lines["tokens/s"], lines["learning rate"]
+    assert speed is not None
+    assert rate is not None
+    assert f"tokens/s{speed.last:,.0f}" in text(panels.figures(shown))
+    assert 400 < (speed.last or 0) < 500
+    assert pytest.approx(1 / 40) == rate.last
+
+
 def test_samples_mark_what_changed() -> None:
     """The base's answer beside the newest, changed words marked."""
     steps = [(at, [{"prompt": "Say it", "text": said, "finished": True}])
@@ -123,6 +139,7 @@ def test_samples_mark_what_changed() -> None:
 def test_why_there_are_no_samples() -> None:
     """Not yet, never, or it ended before."""
     assert "" == samples.html([])
+    assert "(nothing)" in samples.html([(0, [{"prompt": "Say it", "text": " \n\n"}])])
     assert "No answers yet." == text(panels.no_samples(moment()))
     assert "This run took no samples." == text(panels.no_samples(moment(status("cancelled"))))
     never = Planned(has_samples=False)

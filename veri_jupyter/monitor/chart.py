@@ -18,6 +18,7 @@ Role = Literal["raw", "smooth", "eval"]
 BLUE, ORANGE, GREEN, PURPLE, AMBER = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _MOST_EPOCH_LINES = 12
 _FEWEST_STEPS_SHOWN = 50
+_EXACT = ("learning_rate",)  # no noise: a mean would only lag behind
 _HEIGHT, _HEIGHT_OF_THREE = 260, 420
 
 
@@ -73,6 +74,12 @@ def side_panels(moment: Moment, most: int = 80) -> list[Panel]:
     return [_panel(moment, key, title, most) for key, title in wanted.items() if key in moment.view.series]
 
 
+def newest(moment: Moment, key: str) -> float | None:
+    """A metric as its line in a chart ends; None where its newest value is missing or not finite."""
+    line = _panel(moment, key, key, MOST_POINTS).line("smooth")
+    return None if moment.view.latest(key) is None or line is None else line.last
+
+
 def axis_end(moment: Moment) -> float:
     """The step at the right end: of the run, or of so small a half of a half of it that what is done can be seen."""
     view = moment.view
@@ -103,6 +110,8 @@ def _panel(moment: Moment, key: str, title: str, most: int) -> Panel:
     else:
         steps = view.steps[: len(column)]
         raw, mean = envelope(steps, column, most), smooth(steps, column, moment.span, most)
+    if key in _EXACT:
+        return Panel(title, (Line(title, "smooth", raw),))
     return Panel(
         title,
         (

@@ -12,7 +12,7 @@ from kernel_launcher.protocol.files import readable
 from kernel_launcher.protocol.fold import RankView
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import MOST_RANKS_LISTED, QUIET_SECONDS, duration, size
-from veri_jupyter.monitor.chart import main_panels
+from veri_jupyter.monitor.chart import newest
 from veri_jupyter.monitor.spark import number
 
 if TYPE_CHECKING:
@@ -48,19 +48,18 @@ def heard(moment: Moment) -> str:
 
 
 def figures(moment: Moment) -> str:
-    """What was measured last, each at its place from the first step on."""
-    view = moment.view
+    """What was measured last, as the lines of the charts end, each at its place from the first step on."""
     cells = [
         ("loss", _figure(_loss(moment)), _change(moment)),
         ("evaluation", *_evaluation(moment)),
-        ("tokens/s", _figure(view.latest("tokens_per_second"), "{:,.0f}"), _busy(moment)),
-        ("learning rate", _figure(view.latest("learning_rate")), ""),
-        ("gradient norm", _figure(view.latest("grad_norm")), ""),
+        ("tokens/s", _figure(newest(moment, "tokens_per_second"), "{:,.0f}"), _busy(moment)),
+        ("learning rate", _figure(newest(moment, "learning_rate")), ""),
+        ("gradient norm", _figure(newest(moment, "grad_norm")), ""),
     ]
     if moment.is_dpo:
         cells[1:1] = [
-            ("margin", _figure(view.latest("rewards/margins")), ""),
-            ("accuracy", _figure(view.latest("rewards/accuracies"), "{:.0%}"), ""),
+            ("margin", _figure(newest(moment, "rewards/margins")), ""),
+            ("accuracy", _figure(newest(moment, "rewards/accuracies"), "{:.0%}"), ""),
         ]
     shown = "".join(
         f'<div><span class="label">{label}</span><span class="value">{escape(value)}</span>'
@@ -180,13 +179,14 @@ def _rank(name: str, now: int, most: int, planned: int, full: int) -> str:
         return f"{100 * count / full:.1f}%"
 
     outline = f'<div class="plan" style="width: {share(planned)}"></div>' if planned else ""
+    mark = f'<div class="most" style="left: {share(most)}"></div>' if most else ""
     value = f"<b>{_without_unit(now, most)}</b> / {size(most)}" if most else "—"
     over = " over" if planned and most > planned else ""
     return (
         f'<div class="veri-rank"><span class="label">{name}</span><div class="veri-track" role="img" '
         f'aria-label="{name}: {size(now)}, at most {size(most)}">'
-        f'<div class="now" style="width: {share(now)}"></div><div class="most" style="left: {share(most)}"></div>'
-        f'{outline}</div><span class="value{over}">{value}</span></div>'
+        f'<div class="now" style="width: {share(now)}"></div>{mark}{outline}</div>'
+        f'<span class="value{over}">{value}</span></div>'
     )
 
 
@@ -197,12 +197,9 @@ def _without_unit(count: int, beside: int) -> str:
 
 
 def _loss(moment: Moment) -> float | None:
-    """The smoothed loss, as it stands at the end of the chart's line; the newest one, where that is not finite."""
-    losses = moment.view.series.get("loss")
-    if not losses or not isfinite(losses[-1]):
-        return moment.summary.loss
-    line = main_panels(moment)[0].line("smooth")
-    return None if line is None else line.last
+    """The loss as its line ends; where the newest one is not finite, that."""
+    line_end = newest(moment, "loss")
+    return moment.summary.loss if line_end is None else line_end
 
 
 def _change(moment: Moment) -> str:

@@ -36,7 +36,7 @@ def _prompt(prompt: str, steps: Sequence[Step]) -> str:
         row = next((row for row in rows if _text(row.get("prompt")) == prompt), None)
         if row is None:
             continue
-        text = _text(row.get("text"))
+        text = _text(row.get("text")).strip() or "(nothing)"
         marked = escape(text) if before is None else _marked(before, text)
         # An answer that was cut at its limit is not a model that never ends.
         cut = "" if row.get("finished", True) else " …"
