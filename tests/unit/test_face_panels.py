@@ -115,14 +115,14 @@ def test_small_charts_of_what_is_there() -> None:
 def test_a_figure_is_where_its_line_ends() -> None:
     """Two numbers for one thing on one page would be a riddle; a learning rate has no noise, so no mean either."""
     shown = moment(*(step(number, tokens_per_second=400.0 + number % 2 * 100, learning_rate=1 / number)
-                     for number in range(1, 41)))  # fmt: skip
+                     for number in range(1, 201)))  # fmt: skip
     lines = {panel.title: panel.line("smooth") for panel in side_panels(shown)}
     speed, rate = lines["tokens/s"], lines["learning rate"]
     assert speed is not None
     assert rate is not None
     assert f"tokens/s{speed.last:,.0f}" in text(panels.figures(shown))
     assert 400 < (speed.last or 0) < 500
-    assert pytest.approx(1 / 40) == rate.last
+    assert pytest.approx(1 / 200) == rate.last
 
 
 def test_samples_mark_what_changed() -> None:
@@ -158,7 +158,7 @@ def test_the_end_says_what_came_of_it() -> None:
     """Loss from where to where, memory beside the plan, and the folder of the model."""
     said = text(panels.figures(moment(step(1), step(100), beat(0, GB, 16 * GB), status("completed"))))
     assert said.endswith(
-        "loss 2.990 → 2.000 · peak 16.0 GB, planned 17.0 GB (-6%) · model /home/ada/runs/first/final"
+        "loss 2.990 → 2.000 (5 steps each) · peak 16.0 GB, planned 17.0 GB (-6%) · model /home/ada/runs/first/final"
     )
 
 

@@ -18,6 +18,13 @@ Role = Literal["raw", "smooth", "eval"]
 BLUE, ORANGE, GREEN, PURPLE, AMBER = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _MOST_EPOCH_LINES = 12
 _FEWEST_STEPS_SHOWN = 50
+_ASIDE = {
+    "tokens_per_second": "tokens/s",
+    "step_seconds": "seconds a step",
+    "learning_rate": "learning rate",
+    "grad_norm": "gradient norm",
+}
+_POINTS_ASIDE = 80
 _EXACT = ("learning_rate",)  # no noise: a mean would only lag behind
 _HEIGHT, _HEIGHT_OF_THREE = 260, 420
 
@@ -63,20 +70,14 @@ def main_panels(moment: Moment, most: int = MOST_POINTS) -> list[Panel]:
     return panels
 
 
-def side_panels(moment: Moment, most: int = 80) -> list[Panel]:
+def side_panels(moment: Moment) -> list[Panel]:
     """Speed, learning rate, gradient: small pictures of what is there."""
-    wanted = {
-        "tokens_per_second": "tokens/s",
-        "step_seconds": "seconds a step",
-        "learning_rate": "learning rate",
-        "grad_norm": "gradient norm",
-    }
-    return [_panel(moment, key, title, most) for key, title in wanted.items() if key in moment.view.series]
+    return [_panel(moment, key, title, _POINTS_ASIDE) for key, title in _ASIDE.items() if key in moment.view.series]
 
 
 def newest(moment: Moment, key: str) -> float | None:
     """A metric as its line in a chart ends; None where its newest value is missing or not finite."""
-    line = _panel(moment, key, key, MOST_POINTS).line("smooth")
+    line = _panel(moment, key, key, _POINTS_ASIDE if key in _ASIDE else MOST_POINTS).line("smooth")
     return None if moment.view.latest(key) is None or line is None else line.last
 
 

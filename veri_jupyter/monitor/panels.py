@@ -251,7 +251,7 @@ def _notes(moment: Moment) -> str:
 def _result(moment: Moment) -> str:
     summary, planned = moment.summary, moment.planned.peak_bytes
     label, path = summary.place
-    loss = [f"{name} {value}" for name, value in summary.figures if name == "loss"]
+    loss = [f"{name} {value} (5 steps each)" for name, value in summary.figures if name == "loss"]
     peak = max(summary.peak_memory_bytes, default=0)
     beside = f", planned {size(planned)} ({peak / planned - 1:+.0%})" if planned else ""
     return " · ".join([*loss, *([f"peak {size(peak)}{beside}"] if peak else []), f"{label} {path}"])
