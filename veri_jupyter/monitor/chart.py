@@ -77,8 +77,11 @@ def side_panels(moment: Moment) -> list[Panel]:
 
 def newest(moment: Moment, key: str) -> float | None:
     """A metric as its line in a chart ends; None where its newest value is missing or not finite."""
-    line = _panel(moment, key, key, _POINTS_ASIDE if key in _ASIDE else MOST_POINTS).line("smooth")
-    return None if moment.view.latest(key) is None or line is None else line.last
+    value = moment.view.latest(key)
+    if value is None or key in _EXACT:
+        return value
+    most = _POINTS_ASIDE if key in _ASIDE else MOST_POINTS
+    return float(smooth(moment.view.steps, moment.view.series[key], moment.span, most).y[-1])
 
 
 def axis_end(moment: Moment) -> float:
