@@ -42,7 +42,7 @@ class Watcher:
     def refresh(self) -> JobView:
         """The job as it is now; the same object each time."""
         view = self._view
-        view.apply_all(self._reader.read())
+        view.apply_all(self._reader.stream())
         if not view.status.is_terminal and not self._may_live():
             view.apply_all(self._reader.read())  # it may have ended between the two looks
             if not view.status.is_terminal:

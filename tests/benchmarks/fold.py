@@ -38,7 +38,7 @@ def run(folder: Path, pairs: int) -> Iterator[str]:
     times = []
     for _ in range(pairs):
         start = time.perf_counter()
-        view = JobView().apply_all(EventReader(run_dir).read())
+        view = JobView().apply_all(EventReader(run_dir).stream())
         times.append(time.perf_counter() - start)
         assert STEPS == view.step
     yield line(f"reading and folding {STEPS:,} events", times, "s", "<= 1")

@@ -157,13 +157,15 @@ class Notebook:
         height = (self.page.viewport_size or {"height": 1000})["height"]
         self.page.set_viewport_size({"width": pixels + _BESIDE_OUTPUT, "height": height})
 
-    def screenshot(self, name: str, index: int, folder: Path) -> None:
-        """Pictures of what stands below a cell, at both widths and in both themes."""
+    def screenshot(self, name: str, index: int, folder: Path, *, until: Locator | None = None) -> None:
+        """Pictures of what stands below a cell, at both widths and in both themes, once something is seen."""
         for theme in THEMES:
             self.theme(theme)
             for width in WIDTHS:
                 self.width(width)
                 self.page.wait_for_timeout(400)
+                if until is not None:
+                    until.wait_for(timeout=40_000)
                 self.output(index).screenshot(path=folder / f"{name}-{width}-{theme}.png", animations="allow")
         self.theme("light")
         self.width(WIDTHS[-1])

@@ -34,17 +34,23 @@ def test_it_leaves_the_gpus_open(quickstart: Any) -> None:
     assert "gpu" not in code.lower()
 
 
-@pytest.fixture(scope="module")
-def executed(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The quickstart after Run All, on the tiny model and for three steps."""
-    folder = tmp_path_factory.mktemp("quickstart")
+def shortened(folder: Path, sample: Sample) -> Any:
+    """The quickstart on the tiny model and for three steps; puts the sample into its folder."""
     (folder / "sample").mkdir()
     for name in ("tiny", "sft.jsonl", "heldout.jsonl", "dpo.jsonl"):
         (folder / "sample" / name).symlink_to(sample.root / name)
     (folder / "sample" / "smollm2").symlink_to(sample.tiny)
-    notebook = nbformat.read(QUICKSTART, as_version=4)
+    notebook: Any = nbformat.read(QUICKSTART, as_version=4)
     for cell in notebook.cells:
         cell.source = cell.source.replace("max_steps = 30", "max_steps = 3").replace("= 256", "= 64")
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def executed(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The shortened quickstart after Run All."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    notebook = shortened(folder, sample)
     resources = {"metadata": {"path": str(folder)}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERI_HOME", str(folder / "home"))

@@ -10,7 +10,7 @@ import pytest
 import veri_jupyter
 from kernel_launcher.protocol.files import write_json
 from tests.kernel.fakes import FakeJob
-from tests.unit.test_face_static import HOSTILE, Page
+from tests.unit.test_face_static import Page
 from tests.unit.views import moment, step
 from veri_jupyter.monitor.compare import Comparison
 
@@ -57,13 +57,6 @@ def test_jobs_of_one_name_are_told_apart_by_their_ids() -> None:
     shown = moment(step(1))
     other = replace(shown, entry=replace(shown.entry, id="first-2"))
     assert [shown.entry.id, "first-2"] == Comparison([shown, other]).names
-
-
-def test_hostile_text_is_text() -> None:
-    """plotly would read markup in the name of a line."""
-    found = Comparison([moment(step(1), name=HOSTILE), moment(step(1), name="x")])
-    assert {"script"}.isdisjoint(tag for tag, _ in Page(found._repr_html_()).tags)
-    assert "<" not in found.figure().data[0].name
 
 
 def test_one_job_is_too_few(tmp_path: Path) -> None:

@@ -68,6 +68,10 @@ class Shown:
             loss = 2 + 1 / step + step * 7.1 % 1
             self.job.step(step, total, loss=loss, tokens_per_second=410.0 + step, learning_rate=1 / step, **more)
 
+    def answers(self, step: int) -> None:
+        said = {"prompt": "a question", "text": "an answer", "tokens": 2, "finished": True}
+        self.job.report("samples", step=step, samples=[said])
+
     def beats(self, now: int) -> None:
         for rank in range(8):
             self.job.report("heartbeat", rank, memory_bytes=now, peak_memory_bytes=now)
@@ -136,10 +140,11 @@ def test_stop_asks_before_it_stops(shown: Shown) -> None:
     shown.draw()
     assert ("Really stop?", "danger") == (button.description, button.button_style)
     assert [] == control.pending(shown.job.entry.run)
+    button.click()
+    shown.draw()
+    assert ("Stopping…", True) == (button.description, button.disabled)
     with shown.job.answering():
-        button.click()
-        shown.draw()
-        assert ("Stopping…", True) == (button.description, button.disabled)
+        pass
     for thread in threading.enumerate():
         if thread.name == "veri-stop":
             thread.join(timeout=30)
@@ -175,6 +180,26 @@ def test_only_the_tab_in_sight_is_sent_and_at_the_end_all(shown: Shown) -> None:
     shown.job.status("completed")
     shown.draw()
     assert all(pane.value for pane in board._panes)
+
+
+def test_the_first_answers_turn_to_their_tab(shown: Shown) -> None:
+    """Also in the middle of a run; once, so that who turns away stays away."""
+    shown.steps(1, 3)
+    board = shown.draw()
+    assert 1 == board._tabs.selected_index
+    shown.answers(4)
+    assert 0 == shown.draw()._tabs.selected_index
+    assert "an answer" in board._panes[0].value
+    board._tabs.selected_index = 3
+    shown.answers(5)
+    assert 3 == shown.draw()._tabs.selected_index
+
+
+def test_a_tab_that_a_person_chose_is_left_alone(shown: Shown) -> None:
+    """Who reads the log when the first answers come goes on reading it."""
+    shown.draw()._tabs.selected_index = 2
+    shown.answers(1)
+    assert 2 == shown.draw()._tabs.selected_index
 
 
 def test_what_cannot_be_drawn_says_so(shown: Shown) -> None:

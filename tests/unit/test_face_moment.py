@@ -55,6 +55,12 @@ def test_what_a_plan_does_not_say_is_not_made_up(changes: dict[str, Any], tmp_pa
     assert None is moment(step(1), planned=Planned()).mfu
 
 
+def test_a_plan_says_whether_there_will_be_samples(tmp_path: Path) -> None:
+    """Zero switches them off; unset is a quarter of the run."""
+    assert planned(tmp_path, method={"type": "sft_text", "sample_every": None}).has_samples
+    assert not planned(tmp_path, method={"type": "sft_text", "sample_every": 0}).has_samples
+
+
 def test_without_a_gpu_nobody_asks_a_driver(tmp_path: Path) -> None:
     """On processor ranks there is no busy share; neither where the driver is missing."""
     assert None is Busy(Planned()).share()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.test_face_static import HOSTILE, Page
+import pytest
+
+from tests.unit.test_face_static import Page
 from tests.unit.test_summary import event, status
 from tests.unit.views import GB, beat, moment, step
 from veri_jupyter.monitor import panels, samples
@@ -78,6 +80,7 @@ def test_memory_is_planned_as_an_outline_and_measured_solid() -> None:
     assert "rank 016.0 / 18.0 GBrank 115.0 / 15.0 GB" in page.text
     assert "planned 17.0 GB" in page.text
     assert "rank 2—rank 3—" in page.text
+    assert 2 == sum(value.get("class") == "most" for _, value in page.tags)
     assert 4 == sum(value.get("class") == "plan" for _, value in page.tags)
     assert 1 == sum(value.get("class") == "value over" for _, value in page.tags)
 
@@ -97,24 +100,6 @@ def test_the_plan_beside_what_came() -> None:
     assert "There is no plan to compare with." == text(panels.against_plan(moment(planned=Planned())))
 
 
-def test_hostile_text_is_text() -> None:
-    """Names, warnings, logs, plans and answers cannot bring markup with them."""
-    failure = event("failure", code=HOSTILE, message=HOSTILE, attribution="customer", log_tail=[HOSTILE], rank=0)
-    plan = event("plan", line=HOSTILE, resolved_parallelism={"data_parallel_size": HOSTILE}, warnings=[HOSTILE])
-    running = moment(plan, step(1), name=HOSTILE, planned=Planned(method=HOSTILE, peak_bytes=1, phase=HOSTILE))
-    failed = moment(plan, failure, status("failed"), name=HOSTILE)
-    answers = [(step_, [{"prompt": HOSTILE, "text": HOSTILE + str(step_), "finished": False}]) for step_ in (0, 5)]
-    for html in (
-        *(part(shown) for part in (panels.status, panels.heard, panels.figures, panels.against_plan)
-          for shown in (running, failed)),
-        panels.log([HOSTILE, "</pre>"]),
-        samples.html(answers),
-    ):  # fmt: skip
-        page = Page(html)
-        assert {"script", "b"}.isdisjoint(tag for tag, _ in page.tags)
-        assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-
-
 def test_epochs_are_marked_while_they_are_few() -> None:
     """A line where an epoch ends; hundreds of epochs would be a fence."""
     assert [33.33, 66.67] == epoch_marks(moment(step(20, epoch=0.6)))
@@ -127,16 +112,54 @@ def test_small_charts_of_what_is_there() -> None:
     assert ["tokens/s", "learning rate", "gradient norm"] == [panel.title for panel in side_panels(moment(step(1)))]
 
 
+def test_a_figure_is_where_its_line_ends() -> None:
+    """Two numbers for one thing on one page would be a riddle; a learning rate has no noise, so no mean either."""
+    shown = moment(*(step(number, tokens_per_second=400.0 + number % 2 * 100, learning_rate=1 / number)
+                     for number in range(1, 201)))  # fmt: skip
+    lines = {panel.title: panel.line("smooth") for panel in side_panels(shown)}
+    speed, rate = lines["tokens/s"], lines["learning rate"]
+    assert speed is not None
+    assert rate is not None
+    assert f"tokens/s{speed.last:,.0f}" in text(panels.figures(shown))
+    assert 400 < (speed.last or 0) < 500
+    assert pytest.approx(1 / 200) == rate.last
+
+
 def test_samples_mark_what_changed() -> None:
-    """The base model's answer beside the newest, changed words marked."""
+    """The base's answer beside the newest, changed words marked."""
     steps = [(at, [{"prompt": "Say it", "text": said, "finished": True}])
              for at, said in ((0, "a b c"), (5, "x"), (10, "a b c"), (15, "a B c"))]  # fmt: skip
     page = Page(samples.html(steps))
-    assert "base modela b c" in page.text
+    assert "basea b c" in page.text
     assert "step 15a B c" in page.text
     assert "step 5" not in page.text
     assert "<mark>B</mark>" in samples.html(steps)
-    assert "takes no samples" in samples.html([])
+
+
+def test_why_there_are_no_samples() -> None:
+    """Not yet, never, or it ended before."""
+    assert "" == samples.html([])
+    assert "(nothing)" in samples.html([(0, [{"prompt": "Say it", "text": " \n\n"}])])
+    assert "No answers yet." == text(panels.no_samples(moment()))
+    assert "This run took no samples." == text(panels.no_samples(moment(status("cancelled"))))
+    never = Planned(has_samples=False)
+    assert "This run takes no samples." == text(panels.no_samples(moment(planned=never)))
+
+
+def test_what_is_awaited_stands_where_the_curve_will_be() -> None:
+    """No empty axes: what the job does, and when there will be something to see."""
+    loading = moment(event("phase", rank=0, phase="load"))
+    assert text(panels.caption(loading)).endswith("Loading the modelthe curve begins after step 1")
+    assert text(panels.caption(moment(status("cancelled")))).endswith("No step was done.")
+    assert text(panels.caption(moment(step(1)))).endswith("mean of about 5")
+
+
+def test_the_end_says_what_came_of_it() -> None:
+    """Loss from where to where, memory beside the plan, and the folder of the model."""
+    said = text(panels.figures(moment(step(1), step(100), beat(0, GB, 16 * GB), status("completed"))))
+    assert said.endswith(
+        "loss 2.990 → 2.000 (5 steps each) · peak 16.0 GB, planned 17.0 GB (-6%) · model /home/ada/runs/first/final"
+    )
 
 
 def test_a_young_run_can_be_seen() -> None:

@@ -50,18 +50,6 @@ def test_all_that_the_text_says_is_in_the_picture() -> None:
     assert shown.attach in text
 
 
-def test_hostile_text_is_text() -> None:
-    """Names, errors and logs cannot bring markup with them."""
-    entry = Entry(id=HOSTILE, name=HOSTILE, root=HOSTILE, created_at="2025-01-01T10:10:10.000Z", fingerprint="x")
-    failure = event("failure", code=HOSTILE, message=HOSTILE, attribution="customer", log_tail=[HOSTILE, "'\"<b>"])
-    view = JobView().apply_all([status("running"), event("warning", message=HOSTILE), failure, status("failed")])
-    shown = Summary.of(entry, view, NOW)
-    for html in (static.card(shown), static.table([shown])):
-        page = Page(html)
-        assert HOSTILE in page.text
-        assert {"script", "b"}.isdisjoint(tag for tag, _ in page.tags)
-
-
 def test_a_huge_error_with_control_characters_is_short_and_plain() -> None:
     """A model's own error of 200,000 characters in colour, a warning and a log like it: no escape, no megabyte."""
     long = "\x1b[31mred\x1b]0;title\x07\x00\x9b" + 200_000 * "x"

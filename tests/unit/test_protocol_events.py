@@ -109,6 +109,18 @@ def test_a_line_is_read_once_it_is_whole(run):
     assert 0 == reader.broken
 
 
+def test_a_line_that_becomes_whole_while_others_are_read_is_one_line(run):
+    """Its second half is no line of its own."""
+    reader, path = EventReader(run), run.rank(0).events
+    path.write_bytes(b'{"kind": "a"}\n{"kind":')
+    events = reader.stream()
+    assert "a" == next(events)["kind"]
+    with path.open("ab") as file:
+        file.write(b' "b"}\n')
+    assert ["b"] == kinds(events) + kinds(reader.read())
+    assert 0 == reader.broken
+
+
 @pytest.mark.parametrize(
     "line", [b"{", b"[]", b"5", b"null", b'"x"', b"{}", b'{"kind": 5}', b'{"kind": ["x"]}', b"\xff\xfe"]
 )

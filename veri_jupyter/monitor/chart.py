@@ -18,6 +18,14 @@ Role = Literal["raw", "smooth", "eval"]
 BLUE, ORANGE, GREEN, PURPLE, AMBER = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _MOST_EPOCH_LINES = 12
 _FEWEST_STEPS_SHOWN = 50
+_ASIDE = {
+    "tokens_per_second": "tokens/s",
+    "step_seconds": "seconds a step",
+    "learning_rate": "learning rate",
+    "grad_norm": "gradient norm",
+}
+_POINTS_ASIDE = 80
+_EXACT = ("learning_rate",)  # no noise: a mean would only lag behind
 _HEIGHT, _HEIGHT_OF_THREE = 260, 420
 
 
@@ -62,15 +70,18 @@ def main_panels(moment: Moment, most: int = MOST_POINTS) -> list[Panel]:
     return panels
 
 
-def side_panels(moment: Moment, most: int = 80) -> list[Panel]:
+def side_panels(moment: Moment) -> list[Panel]:
     """Speed, learning rate, gradient: small pictures of what is there."""
-    wanted = {
-        "tokens_per_second": "tokens/s",
-        "step_seconds": "seconds a step",
-        "learning_rate": "learning rate",
-        "grad_norm": "gradient norm",
-    }
-    return [_panel(moment, key, title, most) for key, title in wanted.items() if key in moment.view.series]
+    return [_panel(moment, key, title, _POINTS_ASIDE) for key, title in _ASIDE.items() if key in moment.view.series]
+
+
+def newest(moment: Moment, key: str) -> float | None:
+    """A metric as its line in a chart ends; None where its newest value is missing or not finite."""
+    value = moment.view.latest(key)
+    if value is None or key in _EXACT:
+        return value
+    most = _POINTS_ASIDE if key in _ASIDE else MOST_POINTS
+    return float(smooth(moment.view.steps, moment.view.series[key], moment.span, most).y[-1])
 
 
 def axis_end(moment: Moment) -> float:
@@ -103,6 +114,8 @@ def _panel(moment: Moment, key: str, title: str, most: int) -> Panel:
     else:
         steps = view.steps[: len(column)]
         raw, mean = envelope(steps, column, most), smooth(steps, column, moment.span, most)
+    if key in _EXACT:
+        return Panel(title, (Line(title, "smooth", raw),))
     return Panel(
         title,
         (

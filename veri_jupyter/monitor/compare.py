@@ -86,7 +86,8 @@ def _settings(moment: Moment) -> dict[str, str]:
     for source, sections in ((plan, ("method", "resources")), (_within(asked, "spec"), ("model", "dataset"))):
         for section in sections:
             for key, value in _within(source, section).items():
-                found[key if section == "method" else f"{section}.{key}"] = readable(str(value))
+                name = f"{section}.{key}" if section != "method" else "method" if key == "type" else key
+                found[name] = readable(str(value))
     return found
 
 

@@ -49,6 +49,7 @@ class Dashboard:
         self._chart: LiveChart | None = None
         self._confirm_until = 0.0
         self._stopping = False
+        self._may_turn = True
         self._shown: int | None = None
         self._shown_at = 0.0
         self._make()
@@ -66,7 +67,7 @@ class Dashboard:
         middle = widgets.Box([chart, self._memory])
         self._panes = [html() for _ in _TABS]
         self._tabs = widgets.Tab(self._panes, titles=_TABS, selected_index=_SPEED)
-        self._tabs.observe(lambda _: self._post(lambda: None), "selected_index")
+        self._tabs.observe(self._turned, "selected_index")
         top = widgets.HBox([self._status, self._stop])
         self.widget = widgets.VBox([html(_style()), self._heard, top, self._figures, middle, self._tabs])
         hear_while_busy(self._stop)
@@ -111,7 +112,7 @@ class Dashboard:
         close_widgets(*wait)
 
     def _draw_tabs(self, moment: Moment) -> None:
-        if self._shown is None and moment.samples:
+        if self._may_turn and moment.samples:
             self._tabs.selected_index = _SAMPLES
         over, selected, now = moment.view.status.is_terminal, self._tabs.selected_index, time.monotonic()
         if not over and self._shown == selected and now - self._shown_at < _PANE_SECONDS:
@@ -119,17 +120,23 @@ class Dashboard:
         self._shown, self._shown_at = selected, now
         # The tabs that nobody sees are not sent; at the end all are: from then on nothing is drawn.
         if over or selected == _SAMPLES:
-            self._panes[_SAMPLES].value = _pane(samples.html(moment.samples), "samples")
+            found = samples.html(moment.samples) or panels.no_samples(moment)
+            self._panes[_SAMPLES].value = _pane(found, "samples")
         if over or selected == _SPEED:
             small = "".join(
                 svg(panel, last_step=axis_end(moment), width=250, height=92) for panel in side_panels(moment)
             )
-            found = f'<div class="veri-smalls">{small}</div>' if small else panels.nothing_yet("No step yet.")
+            found = f'<div class="veri-smalls">{small}</div>' if small else panels.no_step(moment)
             self._panes[_SPEED].value = _pane(found, "speed, learning rate and gradient")
         if over or selected == _LOG:
             self._panes[_LOG].value = _pane(panels.log(client.log_lines(moment.entry, n=_LOG_LINES)), "log")
         if over or selected == _PLAN:
             self._panes[_PLAN].value = _pane(panels.against_plan(moment), "plan and measured")
+
+    def _turned(self, _: object) -> None:
+        """Another tab was chosen, by a person or once by the first answers: from then on a person alone chooses."""
+        self._may_turn = False
+        self._post(lambda: None)
 
     def _draw_button(self, moment: Moment) -> None:
         over = moment.view.status.is_terminal

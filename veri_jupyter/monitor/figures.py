@@ -33,7 +33,7 @@ _ON_PAPER: dict[str, Any] = {
 _CLEAR, _GREY = "rgba(0, 0, 0, 0)", "#7a7f87"  # the grey reads on white and on black
 _RULE = "rgba(127, 127, 127, .35)"
 _STYLES: dict[str, dict[str, Any]] = {
-    "raw": {"mode": "lines", "line": {"color": BLUE, "width": 1}, "opacity": 0.35, "connectgaps": True},
+    "raw": {"mode": "lines", "line": {"color": BLUE, "width": 1}, "opacity": 0.45, "connectgaps": True},
     "smooth": {"mode": "lines", "line": {"color": BLUE, "width": 2.5}, "connectgaps": True},
     "eval": {"mode": "markers", "marker": {"color": ORANGE, "size": 8}},
     "now": {"mode": "text", "textposition": "middle right"},
@@ -57,7 +57,8 @@ def losses(panels: Mapping[str, Panel]) -> go.Figure:
     figure = go.Figure()
     for place, (name, panel) in enumerate(panels.items()):
         round_, colour = divmod(place, len(COLOURS))
-        shared = {"name": escape(name), "legendgroup": str(place)}
+        # plotly reads tags, and of the entities of HTML neither &quot; nor &apos;.
+        shared = {"name": escape(name, quote=False), "legendgroup": str(place)}
         for line in panel.lines:
             if line.role == "raw" or line.last is None:
                 continue

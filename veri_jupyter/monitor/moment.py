@@ -31,6 +31,7 @@ class Planned:
         band_bytes: How far off that may be.
         limit_bytes: What a rank finds.
         phase: The worst moment.
+        has_samples: Whether the model answers prompts during the run.
         tokens_per_second_at_most: What the ranks' matrix units could do of this job if they were never idle; 0 where
             that is not known. Six operations a parameter and token (Kaplan et al., 2020), four where the base is
             frozen; attention and recomputation are not counted.
@@ -44,6 +45,7 @@ class Planned:
     band_bytes: int = 0
     limit_bytes: int = 0
     phase: str = ""
+    has_samples: bool = True
     tokens_per_second_at_most: float = 0.0
 
     @classmethod
@@ -61,6 +63,7 @@ class Planned:
                 band_bytes=int(peak.get("band_bytes", 0)),
                 limit_bytes=int(peak.get("limit_bytes", 0)),
                 phase=str(peak.get("phase", "")),
+                has_samples=plan["method"].get("sample_every") != 0,
                 tokens_per_second_at_most=_most_tokens(plan),
             )
         except (KeyError, TypeError, ValueError):

@@ -12,7 +12,7 @@ from kernel_launcher.protocol.files import readable
 from kernel_launcher.protocol.fold import RankView
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import MOST_RANKS_LISTED, QUIET_SECONDS, duration, size
-from veri_jupyter.monitor.chart import main_panels
+from veri_jupyter.monitor.chart import newest
 from veri_jupyter.monitor.spark import number
 
 if TYPE_CHECKING:
@@ -48,19 +48,18 @@ def heard(moment: Moment) -> str:
 
 
 def figures(moment: Moment) -> str:
-    """What was measured last, each at its place from the first step on."""
-    view = moment.view
+    """What was measured last, as the lines of the charts end, each at its place from the first step on."""
     cells = [
         ("loss", _figure(_loss(moment)), _change(moment)),
         ("evaluation", *_evaluation(moment)),
-        ("tokens/s", _figure(view.latest("tokens_per_second"), "{:,.0f}"), _busy(moment)),
-        ("learning rate", _figure(view.latest("learning_rate")), ""),
-        ("gradient norm", _figure(view.latest("grad_norm")), ""),
+        ("tokens/s", _figure(newest(moment, "tokens_per_second"), "{:,.0f}"), _busy(moment)),
+        ("learning rate", _figure(newest(moment, "learning_rate")), ""),
+        ("gradient norm", _figure(newest(moment, "grad_norm")), ""),
     ]
     if moment.is_dpo:
         cells[1:1] = [
-            ("margin", _figure(view.latest("rewards/margins")), ""),
-            ("accuracy", _figure(view.latest("rewards/accuracies"), "{:.0%}"), ""),
+            ("margin", _figure(newest(moment, "rewards/margins")), ""),
+            ("accuracy", _figure(newest(moment, "rewards/accuracies"), "{:.0%}"), ""),
         ]
     shown = "".join(
         f'<div><span class="label">{label}</span><span class="value">{escape(value)}</span>'
@@ -95,11 +94,11 @@ def memory(moment: Moment) -> str:
 
 
 def caption(moment: Moment) -> str:
-    """What the lines of the chart are."""
+    """What the lines of the chart are; over a chart that has none yet, what is awaited."""
     marks = '<span class="veri-key eval"></span>evaluation' if moment.evaluations("loss") else ""
     return (
         f'<h4>Loss<small><span class="veri-key raw"></span>each step'
-        f'<span class="veri-key smooth"></span>mean of about {moment.span}{marks}</small></h4>'
+        f'<span class="veri-key smooth"></span>mean of about {moment.span}{marks}</small></h4>{_awaited(moment)}'
     )
 
 
@@ -135,9 +134,25 @@ def log(lines: Sequence[str]) -> str:
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def nothing_yet(text: str) -> str:
-    """A pane that has nothing to show, and why."""
-    return _nothing(text)
+def no_step(moment: Moment) -> str:
+    """What a pane says that has no step to show."""
+    return _nothing("No step was done." if moment.view.status.is_terminal else "No step yet.")
+
+
+def no_samples(moment: Moment) -> str:
+    """What a pane says that has no answers to show."""
+    if moment.planned.has_samples and not moment.view.status.is_terminal:
+        return _nothing("No answers yet.")
+    return _nothing("This run takes no samples." if not moment.planned.has_samples else "This run took no samples.")
+
+
+def _awaited(moment: Moment) -> str:
+    if moment.view.steps:
+        return ""
+    if moment.view.status.is_terminal:
+        return f'<div class="veri-wait veri-awaited">{no_step(moment)}</div>'
+    said = f"<div>{escape(moment.summary.progress)}</div><div>the curve begins after step 1</div>"
+    return f'<div class="veri-wait veri-awaited"><div>{said}</div></div>'
 
 
 def _bar(moment: Moment) -> str:
@@ -164,13 +179,14 @@ def _rank(name: str, now: int, most: int, planned: int, full: int) -> str:
         return f"{100 * count / full:.1f}%"
 
     outline = f'<div class="plan" style="width: {share(planned)}"></div>' if planned else ""
+    mark = f'<div class="most" style="left: {share(most)}"></div>' if most else ""
     value = f"<b>{_without_unit(now, most)}</b> / {size(most)}" if most else "—"
     over = " over" if planned and most > planned else ""
     return (
         f'<div class="veri-rank"><span class="label">{name}</span><div class="veri-track" role="img" '
         f'aria-label="{name}: {size(now)}, at most {size(most)}">'
-        f'<div class="now" style="width: {share(now)}"></div><div class="most" style="left: {share(most)}"></div>'
-        f'{outline}</div><span class="value{over}">{value}</span></div>'
+        f'<div class="now" style="width: {share(now)}"></div>{mark}{outline}</div>'
+        f'<span class="value{over}">{value}</span></div>'
     )
 
 
@@ -181,12 +197,9 @@ def _without_unit(count: int, beside: int) -> str:
 
 
 def _loss(moment: Moment) -> float | None:
-    """The smoothed loss, as it stands at the end of the chart's line; the newest one, where that is not finite."""
-    losses = moment.view.series.get("loss")
-    if not losses or not isfinite(losses[-1]):
-        return moment.summary.loss
-    line = main_panels(moment)[0].line("smooth")
-    return None if line is None else line.last
+    """The loss as its line ends; where the newest one is not finite, that."""
+    line_end = newest(moment, "loss")
+    return moment.summary.loss if line_end is None else line_end
 
 
 def _change(moment: Moment) -> str:
@@ -224,6 +237,8 @@ def _figure(value: float | None, form: str = "") -> str:
 def _notes(moment: Moment) -> str:
     summary = moment.summary
     found = []
+    if summary.status is Status.COMPLETED:
+        found.append(("", _result(moment)))
     if summary.failure:
         found.append(("bad", summary.failure.headline))
     # What the line of status and the samples show already is not said twice, and an answer is no warning.
@@ -231,6 +246,15 @@ def _notes(moment: Moment) -> str:
     lines = "".join(f'<div class="veri-note {tone}">{escape(readable(text))}</div>' for tone, text in found)
     tail = f"<pre>{escape(chr(10).join(summary.log_tail))}</pre>" if summary.log_tail else ""
     return lines + tail
+
+
+def _result(moment: Moment) -> str:
+    summary, planned = moment.summary, moment.planned.peak_bytes
+    label, path = summary.place
+    loss = [f"{name} {value} (5 steps each)" for name, value in summary.figures if name == "loss"]
+    peak = max(summary.peak_memory_bytes, default=0)
+    beside = f", planned {size(planned)} ({peak / planned - 1:+.0%})" if planned else ""
+    return " · ".join([*loss, *([f"peak {size(peak)}{beside}"] if peak else []), f"{label} {path}"])
 
 
 def _ended(moment: Moment) -> str:

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.protocol.files import readable
+from kernel_launcher.protocol.summary import after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +22,9 @@ Step = tuple[int, list[dict[str, Any]]]
 
 
 def html(steps: Sequence[Step]) -> str:
-    """Each prompt with its answers: before training (or the first there is), and the newest ones."""
+    """Each prompt with its answers: the first ones there are, and the newest; empty without any."""
     if not steps:
-        return '<div class="veri-empty">This run takes no samples.</div>'
+        return ""
     shown = [steps[0], *steps[max(1, len(steps) - _NEWEST) :]]
     prompts = list(dict.fromkeys(_text(row.get("prompt")) for row in shown[-1][1]))[:_MOST_PROMPTS]
     return "".join(_prompt(prompt, shown) for prompt in prompts)
@@ -35,12 +36,11 @@ def _prompt(prompt: str, steps: Sequence[Step]) -> str:
         row = next((row for row in rows if _text(row.get("prompt")) == prompt), None)
         if row is None:
             continue
-        text = _text(row.get("text"))
+        text = _text(row.get("text")).strip() or "(nothing)"
         marked = escape(text) if before is None else _marked(before, text)
         # An answer that was cut at its limit is not a model that never ends.
         cut = "" if row.get("finished", True) else " …"
-        when = f"step {step}" if step else "base model"
-        answers.append(f'<div class="answer"><span class="when">{when}</span>{marked}{cut}</div>')
+        answers.append(f'<div class="answer"><span class="when">{after(step)}</span>{marked}{cut}</div>')
         before = text
     return f'<div class="veri-samples"><div class="prompt">{escape(prompt)}</div>{"".join(answers)}</div>'
 

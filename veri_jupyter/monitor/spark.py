@@ -63,7 +63,7 @@ def _said(panel: Panel) -> str:
 class _Box:
     """Where a value stands in the picture."""
 
-    _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 52, 18, 18
+    _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 52, 24, 18
 
     def __init__(self, panel: Panel, last_step: float, width: int, height: int) -> None:
         self.panel, self.width, self.height = panel, width, height
@@ -87,18 +87,19 @@ class _Box:
         return self._TOP + inner * (self.high - value.astype(float)) / (self.high - self.low)
 
     def frame(self) -> list[str]:
+        title = f'<text x="0" y="11" style="fill: {_INK}; font-weight: 600">{escape(self.panel.title)}</text>'
+        if self.empty:
+            return [title, _quiet(_text(self.width / 2, self.height / 2, "middle", "no step yet"))]
         left, right, bottom = self._LEFT, self.width - self._RIGHT, self.height - self._BOTTOM
-        texts = [
-            _text(left - 6, self._TOP + 4, "end", "" if self.empty else number(self.high)),
-            _text(left - 6, bottom + 4, "end", "" if self.empty else number(self.low)),
-            _text(left, self.height - 4, "start", "step 0"),
-            _text(right, self.height - 4, "end", f"{self.last_step:,.0f}"),
-            _text(self.width / 2, self.height / 2, "middle", "no step yet") if self.empty else "",
-        ]
         return [
             f'<path d="M{left} {self._TOP}H{right}M{left} {bottom}H{right}" style="stroke: {_RULE}"/>',
-            f'<text x="0" y="11" style="fill: {_INK}; font-weight: 600">{escape(self.panel.title)}</text>',
-            f'<g style="fill: {_QUIET}">{"".join(texts)}</g>',
+            title,
+            _quiet(
+                _text(left - 6, self._TOP + 4, "end", number(self.high)),
+                _text(left - 6, bottom + 4, "end", number(self.low)),
+                _text(left, self.height - 4, "start", "step 0"),
+                _text(right, self.height - 4, "end", f"{self.last_step:,.0f}"),
+            ),
         ]
 
     def draw(self, line: Line) -> str:
@@ -107,7 +108,7 @@ class _Box:
             dots = "".join(f"M{self._at(step, 0)} {self._at(value, 1)}h0" for step, value in line.points)
             style = f"stroke: {ORANGE}; stroke-width: 7; stroke-linecap: round"
             return f'<path d="{dots}" style="{style}"/>' if dots else ""
-        style = {"raw": "opacity: .35; stroke-width: 1", "smooth": "stroke-width: 2"}[line.role]
+        style = {"raw": "opacity: .5; stroke-width: 1", "smooth": "stroke-width: 2"}[line.role]
         path = _path(self.x(line.curve.x), self.y(line.curve.y))
         return f'<path d="{path}" style="fill: none; stroke: {_LINE}; {style}"/>' if path else ""
 
@@ -128,6 +129,10 @@ def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
     pairs = zip(x[known].tolist(), y[known].tolist(), strict=True)
     # Gaps are joined: the steps of somebody's own script may be far apart.
     return "".join(f"{'L' if place else 'M'}{round(a, 1):g} {round(b, 1):g}" for place, (a, b) in enumerate(pairs))
+
+
+def _quiet(*texts: str) -> str:
+    return f'<g style="fill: {_QUIET}">{"".join(texts)}</g>'
 
 
 def _text(x: float, y: float, anchor: str, text: str) -> str:
