@@ -120,8 +120,7 @@ class Pump:
             while self._actions:
                 self._actions.popleft()()
             for watcher in list(self._watched.values()):
-                if not self._goes_on(watcher):
-                    self._forget(watcher)
+                self._forget(watcher, ended=not self._goes_on(watcher))
 
     def _next_round(self) -> bool:
         with self._changed:
@@ -148,8 +147,7 @@ class Pump:
         for place, picture in pictures:
             if not self._safely(partial(picture.draw, entry, found[0]), what, partial(picture.fail, entry)):
                 self._pictures.pop(place, None)
-        has_pictures = any(job_id == entry.id for job_id, _ in list(self._pictures.values()))
-        return has_pictures and not found[0].status.is_terminal
+        return not found[0].status.is_terminal
 
     def _safely(
         self, act: Callable[[], object], what: str, fail: Callable[[Exception], object] | None = None
@@ -164,9 +162,12 @@ class Pump:
             return False
         return True
 
-    def _forget(self, watcher: Watcher) -> None:
+    def _forget(self, watcher: Watcher, *, ended: bool) -> None:
+        """Where the job has ended or nobody sees it; asked under the lock, for it may just have been shown again."""
+        job_id = watcher.entry.id
         with self._changed:
-            # The job may have been shown again meanwhile, by a watcher that has not drawn the end yet.
-            if self._watched.get(watcher.entry.id) is watcher:
-                del self._watched[watcher.entry.id]
+            is_seen = any(job_id == shown for shown, _ in self._pictures.values())
+            # Not one that another watcher follows now, which has not drawn the end yet.
+            if (ended or not is_seen) and self._watched.get(job_id) is watcher:
+                del self._watched[job_id]
                 self._changed.notify_all()
