@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernel_launcher.spec.fields import Method
 
 MOST_SECONDS = 600
-_LEAVE_OUT = "Leave trace out."
+LEAVE_OUT = "Leave trace out."
 
 
 def trace(spec: JobSpec, plan: Plan) -> Traced:
@@ -39,16 +39,31 @@ def trace(spec: JobSpec, plan: Plan) -> Traced:
             what was asked.
         VeriError: The model cannot be built from its config, or that took too long (``trace_failed``).
     """
+    request, cache = _question(spec, plan)
+    return _cached(cache) or _measured(request, spec.resources.python, cache)
+
+
+def known(spec: JobSpec, plan: Plan) -> Traced | None:
+    """What a step of this plan holds, from the cache; None where it can be measured, and was not.
+
+    Raises:
+        InvalidRequest: As by ``trace``.
+    """
+    _, cache = _question(spec, plan)
+    return _cached(cache)
+
+
+def _question(spec: JobSpec, plan: Plan) -> tuple[dict[str, Any], Path]:
+    """What the tracker is asked, and where the answer is kept."""
     workload = plan.outlook.workload
     if isinstance(workload, Unknown):
-        raise _refused(f"{workload.reason}; the tracker's step is no other.", _LEAVE_OUT)
+        raise _refused(f"{workload.reason}; the tracker's step is no other.", LEAVE_OUT)
     if reason := _unlike(workload, plan.method):
-        raise _refused(reason, _LEAVE_OUT)
+        raise _refused(reason, LEAVE_OUT)
     if faults := list(environment_faults(spec.resources.python)):
         raise InvalidRequest(faults)
     request = {"config": _config(spec), "run": _run(workload)}
-    cache = _place(request, spec.resources.python)
-    return _cached(cache) or _measured(request, spec.resources.python, cache)
+    return request, _place(request, spec.resources.python)
 
 
 def _unlike(workload: Workload, method: Method) -> str:
@@ -114,7 +129,7 @@ def _measured(request: dict[str, Any], python: str | None, cache: Path) -> Trace
     answer = _ask(request, python or sys.executable)
     if "error" in answer:
         message = f"The layers cannot be measured: the model cannot be run from its config: {answer['error']}"
-        raise VeriError("trace_failed", message, _LEAVE_OUT)
+        raise VeriError("trace_failed", message, LEAVE_OUT)
     with suppress(OSError):  # without a cache it is measured again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_json(cache, answer)
@@ -140,7 +155,7 @@ def _ask(request: dict[str, Any], python: str) -> dict[str, Any]:
     except ValueError:
         said = done.stderr.strip().splitlines()
         why = said[-1] if said else f"exit code {done.returncode}"
-        raise VeriError("trace_failed", f"The process that measures ended early: {why}", _LEAVE_OUT) from None
+        raise VeriError("trace_failed", f"The process that measures ended early: {why}", LEAVE_OUT) from None
     return answer
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import expect
 
 from kernel_launcher.launcher import client
+from tests.unit.test_trace import EXPERTS, folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser, FloatRect, Locator
 
     from tests.browser.lab import Notebook, Server
     from tests.conftest import Sample
@@ -31,6 +33,7 @@ gpu_type = "CPU"
 gpu_count = 1
 """
 CHANGES = 30
+LINES, LINE = 4, 20  # two of text with what is around them, in pixels
 
 
 def explorer(page: Notebook, index: int = 1) -> Locator:
@@ -44,6 +47,12 @@ def put(found: Locator, label: str, value: str) -> None:
     control = found.get_by_label(label, exact=True)
     control.fill(value)
     control.press("Enter")
+
+
+def place(found: Locator) -> FloatRect:
+    box = found.bounding_box()
+    assert box is not None
+    return box
 
 
 def says(found: Locator, part: str, text: str) -> None:
@@ -113,6 +122,34 @@ def test_from_the_first_knob_to_the_launch(server: Server, browser: Browser, sam
         board.get_by_role("button", name="Really stop?").click()
         board.get_by_text("cancelled").first.wait_for(timeout=60_000)
     assert "cancelled" == client.Watcher(client.find("tiny")).refresh().status
+
+
+@pytest.mark.matrix
+def test_verdict_and_launch_stay_in_sight(server: Server, browser: Browser, pictures: Path, tmp_path: Path) -> None:
+    """On 700 pixels: in two lines, below which the rest scrolls; also where only a measurement could say."""
+    base = folder(tmp_path / "experts", EXPERTS)
+    with server.notebook(browser, LOAD, FOUR_L4, f"%veri_explore {base} --gpu-type L4-24GB --gpus 4") as page:
+        page.width(700)
+        page.run_cell(0)
+        page.run_cell(1)
+        found = explorer(page)
+        says(found, ".vx-top", "1,204 rows")
+        top, launch = found.locator(".vx-top"), found.get_by_role("button", name="Launch")
+        at = place(top)
+        assert at["height"] < LINES * LINE
+        found.locator(".vx-form").hover()
+        before = place(found.locator(".vx-bar"))
+        page.page.mouse.wheel(0, at["y"] + 400)
+        page.page.wait_for_timeout(300)
+        assert before["y"] - place(found.locator(".vx-bar"))["y"] > at["y"] - place(top)["y"]
+        for part in (found.locator(".vx-badge"), launch):
+            expect(part).to_be_in_viewport(ratio=1)
+        held, button = place(top), place(launch)
+        assert held["y"] <= button["y"] <= held["y"] + held["height"] - button["height"]
+        page.page.screenshot(path=pictures / "explorer-scrolled-700.png")
+        page.run_cell(2)
+        explorer(page, 2).get_by_role("button", name="Trace, 30 s, no GPU").wait_for()
+        page.screenshot("explorer-cannot-say", 2, pictures)
 
 
 @pytest.mark.matrix

@@ -103,9 +103,10 @@ class Shown:
 
     def wait(self) -> None:
         """Until what runs beside the page has ended, and is drawn."""
-        while threads := [each for each in threading.enumerate() if each.name in ("veri-launch", "veri-look")]:
+        ours = ("veri-launch", "veri-look", "veri-trace")
+        while threads := [each for each in threading.enumerate() if each.name in ours]:
             for thread in threads:
-                thread.join(timeout=30)
+                thread.join(timeout=60)
             self.pump.run()
         self.pump.run()
 

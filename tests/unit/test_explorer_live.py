@@ -222,6 +222,7 @@ def test_an_explorer_without_a_model_asks_for_one(sent: list[int]) -> None:
 def test_what_hinders_a_launch_is_said(shown: Shown) -> None:
     """A machine that is not here; no data."""
     assert "this machine has" in shown.live._panel._said.value
+    assert "this machine has" in shown.live._panel._launch.tooltip
     assert shown.live._panel._launch.disabled
     shown.type("resources.gpu_type", "auto")
     shown.type("resources.gpu_count", "1")
@@ -240,6 +241,7 @@ def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pyte
     monkeypatch.setattr(start, "prepare", lambda *given: asked.append(given) or "prepared")
     monkeypatch.setattr(start, "launch", lambda prepared, quiet: (prepared, quiet) == ("prepared", True) and job)
     made = Shown(HERE)
+    made.wait()  # the rows are looked at meanwhile
     assert not made.live._panel._launch.disabled
     made.pump.waits = True
     made.live._panel._launch.click()

@@ -24,6 +24,7 @@ from veri_jupyter import start
 from veri_jupyter.explorer import data, text
 from veri_jupyter.explorer.form import LORA, Form
 from veri_jupyter.explorer.looks import Looks
+from veri_jupyter.explorer.measures import Measures
 from veri_jupyter.explorer.panel import Panel
 from veri_jupyter.explorer.state import Judged, State, judge
 from veri_jupyter.monitor.dashboard import Dashboard, close_widgets
@@ -63,6 +64,7 @@ class Live:
         self._pump, self._variables, self._on_start = pump, variables, started
         self._rows_of, self._rows = data.RowsOf(variables), data.Rows()
         self._looks = Looks(self.post, self._draw_rows)
+        self._measures = Measures(self.post, self._draw)
         self._last: Plan | None = None
         self._edits: deque[tuple[Edit, object]] = deque()
         self._past: list[State] = []
@@ -99,6 +101,14 @@ class Live:
     def launch(self) -> None:
         """Start the job."""
         self.post(self._start)
+
+    def measure(self) -> None:
+        """Measure a step of what is in sight."""
+        self.post(lambda: self._measures.begin(self.judged))
+
+    def measured(self, judged: Judged) -> Judged:
+        """The same with what was measured of it."""
+        return self._measures.look(judged)[0]
 
     def look_again(self) -> None:
         """Draw what has come into sight."""
@@ -149,7 +159,7 @@ class Live:
 
     def _draw(self, source: object = None) -> None:
         """Show the state everywhere but where the last change comes from."""
-        judged = judge(self.state)
+        judged, offer = self._measures.look(judge(self.state))
         self._rows = data.Rows() if judged.spec is None else self._rows_of(judged.spec, self.state.rows)
         if judged.spec is not None and judged.plan is not None:
             self._look_at_rows(judged.spec)
@@ -159,6 +169,7 @@ class Live:
         self._form.fill(self.state, judged.plan, () if judged.awaits_model else faults, source)
         self._draw_rows()
         self._panel.draw(self.state, judged.plan, self._last)
+        self._panel.draw_offer(offer)
         if source is not self._panel:
             self._panel.write(self.state)
         hindrance = "" if not (found := [*faults, *judged.not_here]) else f"To launch: {found[0]}"

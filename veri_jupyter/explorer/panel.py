@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kernel_launcher.planner import Plan
     from veri_jupyter.explorer.data import Rows
     from veri_jupyter.explorer.looks import Seen
+    from veri_jupyter.explorer.measures import Offer
     from veri_jupyter.explorer.state import Judged, State
     from veri_jupyter.explorer.ways import Way
 
@@ -30,6 +31,8 @@ _COPY = (
     "t.select(); document.execCommand('copy'); this.textContent = 'Copied'; "
     "setTimeout(() => this.textContent = 'Copy', 1500)\">Copy</button>"
 )
+_LAUNCH = "start this job here"
+_TRACE = "Trace, 30 s, no GPU"
 
 
 class Actions(Protocol):
@@ -46,6 +49,9 @@ class Actions(Protocol):
 
     def launch(self) -> None:
         """Start the job."""
+
+    def measure(self) -> None:
+        """Measure a step of what is in sight."""
 
     def look_again(self) -> None:
         """Something else is in sight."""
@@ -69,10 +75,13 @@ class Panel:
         self._all = Every(actions)
         html = widgets.HTML
         self._verdict, self._memory, self._why = html(), html(), html()
-        self._decided, self._said, self._text_said = html(), html(), html()
+        self._decided, self._said, self._text_said, self._offer_said = html(), html(), html(), html()
         self._buttons = [self._button(partial(self._take, place), "vx-way") for place in range(len(self._ways))]
         self._undo = self._button(actions.undo, "vx-undo", "Undo", "take the last change back")
-        self._launch = self._button(actions.launch, "vx-launch", "Launch", "start this job here")
+        self._launch = self._button(actions.launch, "vx-launch", "Launch", _LAUNCH)
+        how = "measure one step with torch's tracker, in a process of its own"
+        self._trace = self._button(actions.measure, "vx-trace", _TRACE, how)
+        self._offer_row = widgets.HBox([self._trace, self._offer_said])
         self._as = widgets.ToggleButtons(options=list(text.FORMS), tooltips=[f"as {form}" for form in text.FORMS])
         self._as.observe(lambda _: actions.look_again(), "value")
         self._text = widgets.Textarea(rows=12, tooltip="this job as text; another one can be pasted")
@@ -83,19 +92,20 @@ class Panel:
         copy = widgets.HBox([self._as, html(_COPY)])
         text_fold = Fold("Copy or paste: cell, Python, TOML", (copy, self._text, self._text_said), turned)
         folds = [fold.widget for fold in (self._rows_fold, self._decided_fold, text_fold)]
-        self._foot = widgets.HBox([self._launch, self._undo, self._said])
+        foot = widgets.HBox([self._launch, self._undo])
         levers, others = self._buttons[: ways.MOST_LEVERS], self._buttons[ways.MOST_LEVERS :]
         levers = [html("<h4>Next: the cheapest that lower the memory</h4>"), *levers]
         others = [html("<h4>Others: the same batch in another way</h4>"), *others]
         # In the order of the page; the form stands between the two.
-        self.head = [self._verdict, self._memory, widgets.VBox(levers)]
-        self.rest = [widgets.VBox([*others, self._all.widget, self._why]), self._foot, widgets.VBox(folds)]
+        self.head = [self._verdict, widgets.VBox([self._memory, self._offer_row]), widgets.VBox(levers)]
+        self.rest = [widgets.VBox([*others, self._all.widget, self._why]), foot, self._said, widgets.VBox(folds)]
         for control in (self._as, self._text):
             hear_while_busy(control)
-        names = ("vx-top", "vx-bar", "vx-next", "vx-others", "vx-foot", "vx-more")
+        names = ("vx-top", "vx-bar", "vx-next", "vx-others", "vx-foot", "vx-said", "vx-more")
         for widget, name in zip((*self.head, *self.rest), names, strict=True):
             widget.add_class(name)
         text_fold.widget.add_class("vx-text")
+        self._offer_row.add_class("vx-offer")
 
     def draw(self, state: State, plan: Plan | None, last: Plan | None) -> None:
         """Show the plan; where the settings are refused, ``last``, the plan before, stays in sight."""
@@ -109,6 +119,14 @@ class Panel:
         self._why.value = picture.why(plan, ways.stages(plan, found))
         if self._decided_fold.is_open:
             self._decided.value = picture.decided(plan)
+
+    def draw_offer(self, offer: Offer) -> None:
+        """The button that measures, and what there is to say beside it; neither where the memory model can say."""
+        self._offer_row.layout.display = None if offer.said else "none"
+        self._trace.layout.display = None if offer.is_possible else "none"
+        self._trace.disabled = offer.is_measuring
+        self._trace.description = "Tracing…" if offer.is_measuring else _TRACE
+        self._offer_said.value = picture.note(offer.said)
 
     def say_broken(self, error: Exception, last: Plan | None) -> None:
         """Say that what was set last could not be drawn; ``last``, the plan before, stays in sight."""
@@ -149,6 +167,7 @@ class Panel:
         self._undo.disabled = not can_undo
         self._launch.disabled = launching or bool(hindrance)
         self._launch.description = "Starting…" if launching else "Launch"
+        self._launch.tooltip = hindrance or _LAUNCH  # the line may be out of sight
         self._said.value = picture.note(hindrance or said)
 
     def _offer(self, levers: Sequence[Way], others: Sequence[Way]) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from kernel_launcher.errors import Fault
     from kernel_launcher.planner import Plan
-    from kernel_launcher.planner.verdict import Verdict
     from veri_jupyter.explorer.data import Rows
     from veri_jupyter.explorer.state import Judged
     from veri_jupyter.explorer.ways import StageReason
@@ -35,7 +34,7 @@ def verdict(judged: Judged, rows: Rows) -> str:
     """Two lines that stay in sight: whether it fits and where it is worst, steps and rows; or why it is refused."""
     plan = judged.plan
     if plan is not None:
-        return _verdict(plan.verdict) + _figures(plan, judged, rows)
+        return _verdict(plan) + _figures(plan, judged, rows)
     if judged.awaits_model:
         badge = '<span class="vx-badge unknown">? NO MODEL</span>'
         return f'<div class="vx-verdict" role="status">{badge}<span>Name a folder, or an id on the hub.</span></div>'
@@ -85,7 +84,8 @@ def note(text: str) -> str:
     return f'<span class="vx-hint">{escape(text)}</span>'
 
 
-def _verdict(found: Verdict) -> str:
+def _verdict(plan: Plan) -> str:
+    found = plan.verdict
     glyph, tone = _BADGES[found.fit]
     badge = f'<span class="vx-badge {tone}">{glyph} {escape(found.fit.upper())}</span>'
     if found.needed_bytes is None:
@@ -96,7 +96,9 @@ def _verdict(found: Verdict) -> str:
         f"<strong>{found.needed_bytes / GIB:.1f}</strong> of {found.limit_bytes / GIB:.1f} GiB per rank{more}, "
         f"±{found.band_bytes / GIB:.1f}"
     )
-    where = f'<span class="vx-quiet">worst: {escape(found.phase)}, most of it {escape(found.term)}</span>'
+    how = str(plan.outlook.traced) if plan.outlook.is_measured else f"most of it {found.term}"
+    where = escape(f"worst: {found.phase}, {how}")
+    where = f'<span class="vx-quiet" title="{where}">{where}</span>'
     return f'<div class="vx-verdict" role="status">{badge}<span>{size}</span>{where}</div>'
 
 
@@ -119,9 +121,10 @@ def _figures(plan: Plan, judged: Judged, rows: Rows) -> str:
     if rows.lengths is not None:
         tokens = in_tokens(plan, rows.lengths)
     spans = "".join(f"<span>{escape(text)}</span>" for text in found)
+    whole = escape(" | ".join(filter(None, [*found, tokens])))  # where the line is too short for them
     # A line of its own, so that nothing moves when they are counted.
     last = f'<span class="vx-tokens">{escape(tokens)}</span>' if tokens else ""
-    return f'<div class="vx-figures">{spans}{last}</div>'
+    return f'<div class="vx-figures" title="{whole}">{spans}{last}</div>'
 
 
 def _rows(count: int) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.errors import InvalidRequest
 from veri_jupyter.environment import cell_run, frontend, has_live_widgets
-from veri_jupyter.explorer.state import State, judge
+from veri_jupyter.explorer.state import Judged, State, judge
 from veri_jupyter.monitor.show import display_bundle, need_widgets, pump, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Explorer:
     @property
     def spec(self) -> JobSpec:
         """What is asked; raises ``InvalidRequest`` where it is refused."""
-        judged = judge(self.state)
+        judged = self._judged
         if judged.spec is None or judged.plan is None:
             raise InvalidRequest(judged.faults)
         return judged.spec
@@ -49,10 +49,15 @@ class Explorer:
     @property
     def plan(self) -> Plan:
         """What would run; raises ``InvalidRequest`` where it is refused."""
-        judged = judge(self.state)
+        judged = self._judged
         if judged.plan is None:
             raise InvalidRequest(judged.faults)
         return judged.plan
+
+    @property
+    def _judged(self) -> Judged:
+        judged = judge(self.state)
+        return self._live.measured(judged) if self._live else judged
 
     def show(self) -> None:
         """Show it where the cell's output goes.
@@ -91,7 +96,7 @@ class Explorer:
         self.job = job
 
     def __repr__(self) -> str:
-        judged = judge(self.state)
+        judged = self._judged
         said = judged.plan.line if judged.plan else "; ".join(map(str, judged.faults))
         return f"<Explorer {said}>"
 

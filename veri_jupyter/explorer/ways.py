@@ -177,15 +177,19 @@ def _line(other: Alternative) -> str:
     peak = " unknown " if verdict.needed_bytes is None else f"{verdict.needed_bytes / GIB:5.1f} GiB"
     return (
         f"{peak} {_WORDS[verdict.fit]:<5}  stage {work.zero_stage}  micro batch {work.micro_batch_size:<2}  "
-        f"recompute {_SAID[work.recompute]:<3}  sends {size(other.traffic_bytes):>8}"
+        f"recompute {_SAID[work.recompute]:<3}  sends {_sent(other):>8}"
     )
 
 
 def _row(other: Alternative) -> str:
     work, verdict = other.workload, other.verdict
     peak = "unknown" if verdict.needed_bytes is None else f"{verdict.needed_bytes / GIB:.1f} GiB"
-    stage, micro, sent = str(work.zero_stage), str(work.micro_batch_size), size(other.traffic_bytes)
-    return _COLUMNS.format(stage, micro, _SAID[work.recompute], peak, _WORDS[verdict.fit], sent)
+    stage, micro = str(work.zero_stage), str(work.micro_batch_size)
+    return _COLUMNS.format(stage, micro, _SAID[work.recompute], peak, _WORDS[verdict.fit], _sent(other))
+
+
+def _sent(other: Alternative) -> str:
+    return "unknown" if isinstance(other.peak, Unknown) else size(other.traffic_bytes)
 
 
 def _value(value: Any) -> str:
