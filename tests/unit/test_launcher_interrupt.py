@@ -5,11 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kernel_launcher.launcher.interrupt import interrupts_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Python's own handler, also where these tests run in the background of a shell, which ignores Ctrl-C there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class PressesInItsDestructor:
