@@ -97,14 +97,18 @@ def test_without_a_number_all_gpus_are_taken(hardware, ranks, reason):
 @pytest.mark.parametrize(
     ("settings", "rate"),
     [
-        ({}, 2e-5),
+        ({}, 5e-5),
+        ({"model": replace(SMALL, param_count=1_000_000_000)}, 2e-5),
+        ({"model": replace(SMALL, param_count=None)}, 2e-5),
+        ({"type": "dpo"}, 5e-6),
+        ({"lora_rank": 8, "type": "dpo"}, 5e-5),
         ({"lora_rank": 8}, 2e-4),
         ({"learning_rate": 1e-3}, 1e-3),
         ({"lora_rank": 8, "learning_rate": 1.0}, 1.0),
     ],
 )
-def test_the_learning_rate_depends_on_the_adapter(settings, rate):
-    """Ten times more for an adapter than for all weights, unless somebody says otherwise."""
+def test_the_learning_rate_depends_on_method_adapter_and_size(settings, rate):
+    """More for an adapter than for all weights, and for a small model's, unless somebody says otherwise."""
     assert rate == plan(**settings).method.learning_rate
 
 
