@@ -21,7 +21,7 @@ from typing import Any
 from kernel_launcher.protocol.states import Status
 
 HELD_OUT_ROWS = 60
-# The default rate of each kind, and the neighbours; the batch is that of one, two and four ranks of two rows.
+# Around the default rate of each kind; the batch is that of one, two and four ranks of two rows.
 RATES = {"lora": (6e-5, 2e-4, 6e-4), "full": (6e-6, 2e-5, 6e-5)}
 BATCHES = (2, 4, 8)
 SETTINGS: dict[str, dict[str, Any]] = {"lora": {"lora_rank": 16}, "full": {}}
