@@ -1,4 +1,7 @@
-"""Tokens a second of stages 0, 2 and 3 against a plain loop on the same rows, and against TRL under torchrun."""
+"""Tokens a second of stages 0, 2 and 3 against a plain loop on the same rows, and against TRL under torchrun.
+
+The loop computes its loss as TRL does: by full logits a step takes an eighth less here, and more memory.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ def _rate_of_loop(place: Path, model: Path, stage: int) -> float:
     cell: dict[str, Any] = {
         "base": str(model), "rows": str(rows), "stage": stage, "precision": "bf16", "lora_rank": 8,
         "steps": _STEPS, "micro_batch": _MICRO_BATCH, "learning_rate": 2e-4, "recompute": True,
+        "trl_head": True,
     }  # fmt: skip
     asked, answered = place / "cells.json", place / "results.json"
     asked.write_text(json.dumps([cell]), encoding="utf-8")
