@@ -151,7 +151,7 @@ def test_a_kernel_that_dies_leaves_a_view_that_looks_so(
 
 
 @pytest.mark.matrix
-def test_a_click_while_a_cell_is_busy(server: Server, browser: Browser, tmp_path: Path) -> None:
+def test_a_click_while_a_cell_is_busy(server: Server, browser: Browser, tmp_path: Path, pictures: Path) -> None:
     """The stop button works while another cell computes."""
     job = runs.job(tmp_path, "busy")
     with server.notebook(browser, LOAD, "%veri_attach busy") as page:
@@ -164,6 +164,7 @@ def test_a_click_while_a_cell_is_busy(server: Server, browser: Browser, tmp_path
             stop(found)
             says(found, "cancelled", 15)
         assert "free" not in page.output(index).inner_text()
+        page.screenshot("busy", 1, pictures)
     assert [] != control.pending(job.entry.run)
 
 
