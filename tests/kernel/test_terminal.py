@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pexpect
@@ -30,6 +32,8 @@ def terminal(tmp_path: Path) -> Iterator[pexpect.spawn]:
         encoding="utf-8",
         timeout=60,
         dimensions=(50, 160),
+        # Where the tests run in the background of a shell, it would inherit that Ctrl-C is ignored.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     child.expect(PROMPT)
     yield child
