@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ def completed(run: RunDir, environment: Mapping[str, str] | None = None) -> RunD
 def in_turn(runs: Sequence[RunDir], seconds: float = 840, module: str = "tests.process.cells") -> None:
     """Do several jobs of as many ranks, one after the other in the same processes; fails if one fails."""
     world_size = _world_size(runs[0])
-    port = free_port()
+    port = free_port(len(runs))
     logs_of = [runs[0].root.parent / f"rank_{number}.log" for number in range(world_size)]
     processes = []
     for number, path in enumerate(logs_of):
@@ -108,7 +109,7 @@ def in_turn(runs: Sequence[RunDir], seconds: float = 840, module: str = "tests.p
         with path.open("wb") as log:
             processes.append(subprocess.Popen(command, env=env, cwd=_ROOT, stdout=log, stderr=log))
     try:
-        codes = [process.wait(seconds) for process in processes]
+        codes = _codes(processes, seconds)
     finally:
         for process in processes:
             process.kill()
@@ -163,8 +164,24 @@ def _environment(run: RunDir, number: int, world_size: int, port: int) -> dict[s
     }
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def _codes(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[int]:
+    """Exit codes; once one has failed, the others, which would wait for it, are killed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not any(process.poll() for process in processes):
+        if all(process.returncode == 0 for process in processes):
+            break
+        time.sleep(0.1)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    return [process.wait() for process in processes]
+
+
+def free_port(count: int = 1) -> int:
+    """The first of so many ports that nobody uses now, and that no outgoing connection will be given."""
+    while True:
+        first = random.randrange(10_000, 30_000)
+        with suppress(OSError), ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("", port)))
+            return first
