@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 from jupyter_core.paths import jupyter_path
 
+from kernel_launcher.launcher import client
+from kernel_launcher.protocol import index
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,6 +40,7 @@ CHROMIUM: dict[str, Any] = {
         "--disable-sync",
     ],
 }
+_LOG_LINES = 20
 _BESIDE_OUTPUT = 118  # pixels of a notebook that are not output: prompt, padding, scroll bar
 
 
@@ -62,6 +66,9 @@ class Server:
         try:
             notebook.open()
             yield notebook
+        except Exception as error:
+            error.add_note(notebook.told())
+            raise
         finally:
             notebook.close()
             context.close()
@@ -169,6 +176,13 @@ class Notebook:
                 self.output(index).screenshot(path=folder / f"{name}-{width}-{theme}.png", animations="allow")
         self.theme("light")
         self.width(WIDTHS[-1])
+
+    def told(self) -> str:
+        """What the page says below its cells, and the jobs that ran here say in their logs: why a test failed."""
+        outputs = self.page.locator(".jp-Notebook .jp-Cell .jp-Cell-outputArea").all_inner_texts()
+        parts = {f"below cell {place}": [text] for place, text in enumerate(outputs)}
+        parts |= {entry.id: client.log_lines(entry, n=_LOG_LINES) for entry in index.entries()}
+        return "\n".join(f"--- {name}\n" + "\n".join(lines) for name, lines in parts.items())
 
     def _listen(self, socket_: WebSocket) -> None:
         if re.search("/api/kernels/", socket_.url):

@@ -257,6 +257,37 @@ def test_launch_shows_the_job(tmp_path: Path, sent: list[int], monkeypatch: pyte
     made.live.close()
 
 
+@pytest.mark.parametrize("drawn", [True, False])
+def test_what_is_not_in_sight_is_not_started(
+    drawn: bool, tmp_path: Path, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit that a click on Launch overtook, whether the page shows it already or not; the next click starts it."""
+    job = SimpleNamespace(name="mine", id="mine-1", entry=FakeJob(tmp_path / "run", "mine").entry)
+    asked: list[Any] = []
+
+    def prepare(settings: Any, *_: object) -> str:
+        if not asked:
+            made.live._edited("method.max_seq_length", 64, None)
+            if drawn:
+                made.live._follow()
+        asked.append(settings)
+        return "prepared"
+
+    monkeypatch.setattr(start, "prepare", prepare)
+    monkeypatch.setattr(start, "launch", lambda *_, quiet: job)
+    made = Shown(HERE)
+    made.pump.waits = True
+    for started in ([], [job]):
+        made.live._panel._launch.click()
+        made.wait()
+        assert started == made.started
+        assert started or "nothing was started" in made.live._panel._said.value
+        assert not made.live._panel._launch.disabled
+    assert [None, 64] == [settings.get("method.max_seq_length") for settings in asked]
+    assert sent
+    made.live.close()
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_CHANGED = "A setting was changed after the click: nothing was started. Launch starts what is shown now."
 _MOST_FILES = 50
 _MOST_UNDONE = 100
 
@@ -207,7 +208,12 @@ class Live:
         """In that thread: no widget is touched."""
         rows = self._variables[state.rows] if state.rows else None
         try:
-            job = start.launch(start.prepare(state.settings, rows, {}), quiet=True)
+            prepared = start.prepare(state.settings, rows, {})
+            # A page keeps back what is typed until it is answered what was typed before, and a click overtakes it.
+            if self._edits or state != self.state:
+                self.post(self._call_off)
+                return
+            job = start.launch(prepared, quiet=True)
         except VeriError as error:
             self.post(partial(self._failed, error))
         except Exception as error:
@@ -220,6 +226,10 @@ class Live:
     def _failed(self, error: VeriError) -> None:
         self._launching = False
         self._refused = getattr(error, "faults", (Fault("launch", "", error.message, error.hint, error.code),))
+        self._draw()
+
+    def _call_off(self) -> None:
+        self._launching, self._said = False, _CHANGED
         self._draw()
 
     def _broken(self, error: Exception) -> None:
