@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kernel_launcher.launcher import client
-from tests.unit.test_trace import EXPERTS, folder
+from tests.unit.trace_toys import EXPERTS, folder
 
 if TYPE_CHECKING:
     from pathlib import Path

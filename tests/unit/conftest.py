@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kernel_launcher.launcher import client
 from kernel_launcher.launcher.client import Launched
+from kernel_launcher.preflight import environment, trace
 from kernel_launcher.protocol.files import read_json
 from kernel_launcher.protocol.liveness import find_process
 from tests.unit.toys import ANSWERS, interpreter, prepared
+from tests.unit.trace_toys import ANSWER, Answering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,3 +38,12 @@ def jobs(tmp_path):
         process = find_process(read_json(entry.run.lock))
         if process is not None:
             process.kill()
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    """Stands for the process that measures a step."""
+    stand_in = Answering(json.dumps(ANSWER))
+    monkeypatch.setattr(trace.subprocess, "run", stand_in)
+    monkeypatch.setattr(environment, "_version", lambda _: "1")
+    return stand_in

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from kernel_launcher.errors import VeriError
 from kernel_launcher.planner.traced import Traced
 from kernel_launcher.preflight import environment, trace
 from tests.unit.explorer_toys import L4, Shown
-from tests.unit.test_trace import ANSWER, EXPERTS, Answering, folder
+from tests.unit.trace_toys import ANSWER, EXPERTS, folder
 from veri_jupyter.explorer.shown import Explorer
 from veri_jupyter.explorer.state import State
 
@@ -20,19 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.unit.trace_toys import Answering
+
 
 @pytest.fixture
 def experts(tmp_path: Path) -> State:
     base = folder(tmp_path / "experts", EXPERTS)
     return State({"model.base": str(base), **L4, "method.zero_stage": 0})
-
-
-@pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Answering:
-    stand_in = Answering(json.dumps(ANSWER))
-    monkeypatch.setattr(trace.subprocess, "run", stand_in)
-    monkeypatch.setattr(environment, "_version", lambda _: "1")
-    return stand_in
 
 
 @pytest.fixture

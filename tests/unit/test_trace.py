@@ -14,53 +14,22 @@ from kernel_launcher.planner import Plan
 from kernel_launcher.preflight import environment, trace
 from kernel_launcher.tracker.extrapolate import Cuts, Stretch, cuts, extended
 from tests.unit.toys import refusal_of
+from tests.unit.trace_toys import EXPERTS, folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Wide enough for the layers to show in GiB with two decimals, and cheap: the tracker computes nothing.
-EXPERTS = {
-    "model_type": "qwen3_moe", "vocab_size": 512, "hidden_size": 512, "intermediate_size": 1024,
-    "moe_intermediate_size": 1024, "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 2,
-    "head_dim": 64, "num_experts": 2, "num_experts_per_tok": 1, "max_position_embeddings": 512,
-}  # fmt: skip
+    from tests.unit.trace_toys import Answering
+
 DENSE = {
     "model_type": "qwen3", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
 }  # fmt: skip
-ANSWER = {"phases": {"layer forward": 3 * 2**30, "end of backward": 2**30}, "layers": [4, 5], "of": 10}
-
-
-class Answering:
-    """A stand-in for the process that measures: what it was asked, and what it says."""
-
-    def __init__(self, stdout: str) -> None:
-        self.stdout = stdout
-        self.asked: list[dict[str, Any]] = []
-
-    def __call__(self, command: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:  # noqa: A002
-        assert command[1:] == ["-P", "-m", "kernel_launcher.tracker"]
-        self.asked.append(json.loads(input))
-        return subprocess.CompletedProcess(command, 0, self.stdout, "first\nthe last line")
-
-
-@pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Answering:
-    stand_in = Answering(json.dumps(ANSWER))
-    monkeypatch.setattr(trace.subprocess, "run", stand_in)
-    monkeypatch.setattr(environment, "_version", lambda _: "1")
-    return stand_in
 
 
 @pytest.fixture
 def experts(tmp_path: Path) -> Path:
     return folder(tmp_path / "experts", EXPERTS)
-
-
-def folder(path: Path, config: dict[str, Any]) -> Path:
-    path.mkdir()
-    (path / "config.json").write_text(json.dumps(config))
-    return path
 
 
 def planned(base: Path | str, **settings: Any) -> Plan:
