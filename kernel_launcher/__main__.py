@@ -27,6 +27,7 @@ from kernel_launcher.launcher.job_object import job_object
 from kernel_launcher.preflight import look_at, prepare
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.files import now
+from kernel_launcher.protocol.logs import nothing_logged
 from kernel_launcher.protocol.states import Status
 from kernel_launcher.protocol.summary import Summary
 from kernel_launcher.secrets import redact, shown
@@ -146,6 +147,8 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.trace:
+        print("measuring a step with torch's tracker, unless that was done before…", file=sys.stderr)
     prepared = prepare(_spec(arguments), to_run=False, ask_hub=arguments.hub, trace=arguments.trace)
     plan = prepared.plan
     if arguments.json:
@@ -290,8 +293,11 @@ def _logs(arguments: argparse.Namespace) -> int:
         _print_json(client.log_lines(entry, arguments.rank, arguments.n))
         return 0
     if not arguments.follow:
-        for line in client.log_lines(entry, arguments.rank, arguments.n):
-            print(line)
+        lines = client.log_lines(entry, arguments.rank, arguments.n)
+        if lines:
+            print("\n".join(lines))
+        else:
+            print(nothing_logged(arguments.rank), file=sys.stderr)
         return 0
     try:
         for line in client.follow_log(entry, arguments.rank, arguments.n):

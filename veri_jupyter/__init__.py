@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -161,7 +161,7 @@ def jobs(status: str | None = None, limit: int = 20) -> list[Job]:
 
 
 def attach(job_id: str) -> Job:
-    """The job with this id, unique prefix of an id, or name; ``last`` is the newest.
+    """The job with this id (or its beginning), name or run folder; ``last`` is the newest.
 
     Raises:
         JobNotFound: None, or more than one, fits.

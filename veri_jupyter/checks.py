@@ -75,7 +75,7 @@ def job_id(key: str, value: object) -> str:
     """What may name a job."""
     if isinstance(value, str):
         return value
-    raise _refused(key, value, "does not name a job.", 'Give its id, a unique prefix of it, its name, or "last".')
+    raise _refused(key, value, "does not name a job.", 'Give its id, its name, its folder, or "last".')
 
 
 def mapping(key: str, value: object) -> dict[str, Any]:

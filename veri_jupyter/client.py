@@ -30,7 +30,7 @@ class Client:
 
 
 class TrainingJobs:
-    """The verbs; a job is named by its id, a unique prefix of it, its name, or ``last``."""
+    """The verbs; a job is named by its id or its beginning, its name, its folder, or ``last``."""
 
     def create(
         self,

@@ -22,7 +22,7 @@ from veri_jupyter.monitor import static
 from veri_jupyter.monitor.moment import Moment, Planned
 from veri_jupyter.monitor.sample_table import SampleTable
 from veri_jupyter.monitor.series import LEAST_POINTS, MOST_POINTS
-from veri_jupyter.monitor.show import follow, need_widgets, pump, show, summarise
+from veri_jupyter.monitor.show import follow, need_widgets, pump, show, summarise, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -202,6 +202,10 @@ class Job:
             "temperature": checks.amount("temperature", temperature),
         }
         self.wait()
+        if not asked:
+            return []
+        model = f"{self.name}'s base model" if base else f"the model of {self.name}"
+        tell([f"asking {model} in a process of its own: the libraries and the weights are loaded first…"])
         return answers.generate(self.entry, asked, base=base, **options)
 
     def dashboard(self, display: str = "auto") -> None:

@@ -103,11 +103,12 @@ def attach(_: Shell, asked: Namespace, __: str) -> None:
 
 def logs(_: Shell, asked: Namespace, __: str) -> None:
     """``%veri_logs``."""
+    from kernel_launcher.protocol.logs import nothing_logged
     from veri_jupyter import api
     from veri_jupyter.monitor.show import say
 
     job = api.attach(asked.id)
-    say(job.logs(asked.rank, asked.n) or [f"{job.id} has written no such log."])
+    say(job.logs(asked.rank, asked.n) or [nothing_logged(asked.rank)])
 
 
 def stop(_: Shell, asked: Namespace, __: str) -> None:

@@ -12,6 +12,7 @@ FUNCTIONS = {
     "log_metrics": "",
 }
 JOB = {
+    "resume": "Start a new job with train().",
     "checkpoints": "The final model is saved at the end: Job.final_dir.",
     "load": "Load Job.final_dir with transformers' from_pretrained.",
 }

@@ -144,7 +144,7 @@ def _data() -> Parser:
 
 def _one_job(prog: str, description: str) -> Parser:
     parser = Parser(prog, description)
-    parser.add_argument("id", metavar="ID", help="a job's id, a unique prefix of it, its name, or last")
+    parser.add_argument("id", metavar="ID", help="a job's id, the beginning of it, its name, its folder, or last")
     return parser
 
 

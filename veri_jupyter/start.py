@@ -11,12 +11,11 @@ from kernel_launcher.launcher import client
 from kernel_launcher.protocol import index
 from kernel_launcher.protocol.files import now
 from kernel_launcher.spec import read_spec
-from veri_jupyter.environment import Frontend, frontend
 from veri_jupyter.job import Detached, Job, detaching
-from veri_jupyter.monitor.show import say
+from veri_jupyter.monitor.show import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from kernel_launcher.preflight import Prepared
     from kernel_launcher.spec import JobSpec
@@ -68,7 +67,7 @@ def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = Fal
         KeyboardInterrupt: Somebody interrupted; says whether a job was started, and how to see and stop it.
     """
     if not quiet:
-        _tell(prepared.plan.describe())
+        tell(prepared.plan.describe())
     match _started(prepared, run_dir, again=again):
         case client.Launched(entry):
             said = []
@@ -82,7 +81,7 @@ def launch(prepared: Prepared, *, run_dir: Path | None = None, again: bool = Fal
             raise LaunchFailed(f"{message}; the end of its log:\n{lines}", log_tail="\n".join(log_tail))
     with detaching(entry.id):
         if not quiet:
-            _tell([f"run folder: {entry.root}", *said])
+            tell([f"run folder: {entry.root}", *said])
         return Job(entry)
 
 
@@ -97,9 +96,3 @@ def _started(
         if entry is None:
             raise
         raise Detached(entry.id, "the start was interrupted after the launcher was called; the job goes on") from None
-
-
-def _tell(lines: Iterable[str]) -> None:
-    """Say something in a cell; a script asked for no words."""
-    if frontend() is not Frontend.SCRIPT:
-        say(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import shutil
 import subprocess
@@ -38,6 +39,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LEAST_FREE_BYTES = 1_000_000
+_DAY = len("-YYYYMMDD")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _ELASTIC_SECONDS = 30  # how long the agent waits for ranks that were asked to end, before it makes them
 
 
@@ -113,8 +116,8 @@ def start(
             prepared.write(run, job=asdict(entry))
         except OSError as error:
             _clear(run, was_there=was_there)
-            reason, fix = f"cannot be written: {error.strerror or error}.", "Free some space, or take another folder."
-            return Refused(Fault("run_dir", str(run.root), reason, fix))
+            fix = "Free some space, or take another folder." if error.errno in _FULL else "Take another folder."
+            return Refused(Fault("run_dir", str(run.root), f"cannot be written: {error.strerror or error}.", fix))
         outcome = _enter_and_spawn(entry, prepared)
         if not isinstance(outcome, Launched):
             _clear(run, was_there=was_there)
@@ -122,7 +125,10 @@ def start(
 
 
 def find(key: str) -> Entry:
-    """The job with this id, unique prefix of an id, or name (the newest of that name); ``last`` is the newest of all.
+    """The job with this id, name or run folder (the newest of several); ``last`` is the newest of all.
+
+    The beginning of an id will do where only one fits. What goes past the name must hold the day: ``first-2`` is a
+    folder that may be gone, and the beginning of the id of any job ``first``.
 
     Raises:
         JobNotFound: None, or more than one, fits.
@@ -130,10 +136,11 @@ def find(key: str) -> Entry:
     entries = index.entries()
     if key == "last" and entries:
         return entries[0]
-    named = [entry for entry in entries if entry.id == key] or [entry for entry in entries if entry.name == key]
-    if named:
-        return named[0]
-    found = [entry for entry in entries if key and entry.id.startswith(key)]
+    by_id = [entry for entry in entries if entry.id == key]
+    named = [entry for entry in entries if entry.name == key]
+    if called := [*by_id, *named, *(entry for entry in entries if entry.run.root.name == key)]:
+        return called[0]
+    found = [entry for entry in entries if key and _begins(entry, key)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -142,6 +149,11 @@ def find(key: str) -> Entry:
     raise JobNotFound(
         f"there is no job {redact(key)!r}.", f"The newest are: {recent}" if recent else "None was started."
     )
+
+
+def _begins(entry: Entry, key: str) -> bool:
+    left = key.removeprefix(entry.name)
+    return entry.id.startswith(key) and (left == key or len(left) >= _DAY)
 
 
 def stop(entry: Entry, *, now: bool = False, patience: float | None = None) -> JobView:
@@ -182,7 +194,8 @@ def _enter_and_spawn(entry: Entry, prepared: Prepared) -> Launched | Refused | F
         index.add(entry)
     except OSError as error:
         reason = f"the index of jobs cannot be written: {error.strerror or error}."
-        return Refused(Fault("VERI_HOME", str(index.home()), reason, "Free some space there, or set VERI_HOME."))
+        fix = "Free some space there, or set VERI_HOME." if error.errno in _FULL else "Set VERI_HOME."
+        return Refused(Fault("VERI_HOME", str(index.home()), reason, fix))
     outcome = _spawn(entry, prepared)
     if isinstance(outcome, Failed):
         index.remove(entry.id)

@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.launcher import reap
 from kernel_launcher.launcher.interrupt import interrupts_kept
 from kernel_launcher.launcher.leftovers import clean
@@ -114,12 +115,22 @@ def follow(
 
 
 def log_lines(entry: Entry, rank: int | None = None, n: int = TAIL_LINES) -> list[str]:
-    """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings."""
+    """The last ``n`` lines of one rank's log, or of the launcher's and each rank's under headings.
+
+    Raises:
+        InvalidRequest: There is no such rank, or ``n`` is below 1.
+    """
+    _check(entry, rank, n)
     return job_log(entry.run, n) if rank is None else rank_log(entry.run.rank(rank), n)
 
 
 def follow_log(entry: Entry, rank: int | None = None, n: int = TAIL_LINES, every: float = 0.5) -> Iterator[str]:
-    """The last ``n`` lines of a job's log (of one rank, or of all), then each new one until the job has ended."""
+    """The last ``n`` lines of a job's log (of one rank, or of all), then each new one until the job has ended.
+
+    Raises:
+        InvalidRequest: There is no such rank, or ``n`` is below 1.
+    """
+    _check(entry, rank, n)
     watcher = Watcher(entry)
     # Before the last lines are read: a line that is written in between then comes twice, not never.
     offsets = {path: path.stat().st_size for path in _log_files(entry.run, rank)}
@@ -136,6 +147,15 @@ def follow_log(entry: Entry, rank: int | None = None, n: int = TAIL_LINES, every
         if ended:
             return
         time.sleep(every)
+
+
+def _check(entry: Entry, rank: int | None, n: int) -> None:
+    if n < 1:
+        raise InvalidRequest([Fault("n", str(n), "must be at least 1.", "")])
+    count = ((read_json(entry.run.plan) or {}).get("resources") or {}).get("gpu_count")
+    if rank is not None and not 0 <= rank < (count or rank + 1):
+        ranks = "one rank, 0" if count == 1 else f"{count} ranks, 0 to {count - 1}" if count else "no rank below 0"
+        raise InvalidRequest([Fault("rank", str(rank), f"{entry.name} has {ranks}.", "")])
 
 
 def _log_files(run: RunDir, rank: int | None) -> list[Path]:

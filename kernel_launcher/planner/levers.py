@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernel_launcher.planner.peak import peak
@@ -35,7 +35,7 @@ class Lever:
     value: Any
     cost: str
     gain_bytes: float
-    workload: Workload
+    workload: Workload = field(repr=False)
 
 
 def levers(workload: Workload, shape: ModelShape | Unknown) -> list[Lever]:

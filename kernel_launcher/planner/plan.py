@@ -66,6 +66,25 @@ class Plan:
         """Whether it fits. No verdict ever blocks a run."""
         return self.outlook.verdict()
 
+    def peak_of_rows(self, longest: int) -> dict[str, int | str] | None:
+        """The peak of rows of which none has more tokens: a micro-batch is only as wide as its longest row.
+
+        None where the plan's own peak stands: packed rows fill their sequence, and of a measurement or of layers that
+        the memory model does not know there is no other number.
+
+        Args:
+            longest: Tokens of the longest row, before the cut.
+        """
+        workload = self.outlook.workload
+        if isinstance(workload, Unknown) or self.method.packing or self.outlook.is_measured:
+            return None
+        length = min(longest, workload.length)
+        found = self.outlook.verdict(length=length)
+        if found.needed_bytes is None:
+            return None
+        peak, band = round(found.needed_bytes), round(found.band_bytes)
+        return {"length": length, "total_bytes": peak, "band_bytes": band, "phase": found.phase}
+
     @property
     def peak_text(self) -> str:
         """The verdict in words: number, limit, band, phase and term, and where it is measured, how."""

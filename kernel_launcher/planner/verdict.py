@@ -87,7 +87,7 @@ class Verdict:
         if self.needed_bytes is None:
             return f"{word}: {self.reason}"
         return (
-            f"{word} {self.needed_bytes / GIB:.1f} of {self.limit_bytes / GIB:.1f} GiB per GPU, "
+            f"{word} {self.needed_bytes / GIB:.1f} of {self.limit_bytes / GIB:.1f} GiB per rank, "
             f"+-{self.band_bytes / GIB:.1f}; worst: {self.phase}"
         )
 

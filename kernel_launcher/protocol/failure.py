@@ -62,7 +62,7 @@ class RankRecord:
             return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Failure:
     """The verdict on a failed job.
 
@@ -79,6 +79,10 @@ class Failure:
     attribution: Attribution
     log_tail: tuple[str, ...] = ()
     rank: int | None = None
+
+    def __repr__(self) -> str:
+        where = "" if self.rank is None else f" on rank {self.rank}"
+        return f"<Failure {self.code}{where} ({self.attribution}): {self.headline}>"
 
     @property
     def headline(self) -> str:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from kernel_launcher.protocol.events import Event
 
 
-# What is told of the rows once they are tokenised; lengths are in tokens, ``row`` is the first of them as text.
+# What is told of the rows once they are tokenised; lengths are in tokens, ``row`` is the first of them as text,
+# ``peak`` what a rank will hold where no row is longer than these.
 DATA_FIELDS = (
     "rows", "kept", "cut", "answer_cut", "dropped_by_reason", "p50", "p95", "max", "tokens", "trained_tokens",
-    "padding_share", "packing", "row",
+    "padding_share", "packing", "row", "peak",
 )  # fmt: skip
 
 
@@ -273,7 +274,12 @@ def _download(job: JobView, _: RankView, event: Event) -> None:
 
 
 def _data(job: JobView, _: RankView, event: Event) -> None:
-    job.data = {key: event.get(key) for key in DATA_FIELDS}
+    data = {key: event.get(key) for key in DATA_FIELDS}
+    if peak := event.get("peak"):
+        sizes = {key: int(peak[key]) for key in ("length", "total_bytes", "band_bytes")}
+        data["peak"] = {**sizes, "phase": str(peak["phase"])}
+        job.planned_peak_bytes = job.planned_peak_bytes and sizes["total_bytes"]
+    job.data = data
 
 
 def _eval(job: JobView, _: RankView, event: Event) -> None:

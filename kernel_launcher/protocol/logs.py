@@ -18,6 +18,11 @@ def rank_log(rank: RankDir, lines: int) -> list[str]:
     return [readable(redact(line)) for line in (*output, *errors)]
 
 
+def nothing_logged(rank: int | None) -> str:
+    """What to say where there is no line."""
+    return "nothing was written yet." if rank is None else f"rank {rank} has written nothing."
+
+
 def job_log(run: RunDir, lines: int, attempt: int = 0) -> list[str]:
     """The last lines of the launcher, then of each rank, each under a heading; files without a line are left out."""
     parts = [("launcher", [readable(redact(line)) for line in tail(run.launcher_log, lines)])]

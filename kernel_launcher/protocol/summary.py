@@ -47,8 +47,8 @@ _PHASES = {
 }
 _WHOSE = {
     "customer": "yours to fix",
-    "platform": "the machine's fault, not yours",
-    "pending": "whose fault is not clear yet",
+    "platform": "the fault of the machine or of what is around it, not of your settings",
+    "pending": "whose fault it is cannot be told from here",
 }
 
 
@@ -65,9 +65,10 @@ class Summary:
         stopping: Whether it was asked to stop and has not ended yet.
         phase: What rank 0 is doing.
         step: The last optimizer step; ``total_steps`` of them, 0 while that is unknown.
-        first_loss: Mean loss of the first five steps (of fewer at the beginning); NaN when one was not finite, None
-            while it is not known.
-        loss: Mean loss of the last five steps, likewise.
+        first_loss: Mean loss of the first five steps, the loss of the first while there are fewer than ten; NaN when
+            one was not finite, None while it is not known.
+        loss: Mean loss of as many last steps.
+        loss_steps: How many these are.
         tokens_per_second: Over all ranks.
         peak_memory_bytes: Of each rank that has reported, by rank.
         planned_peak_bytes: What the plan says of each; 0 where it does not, or of something else than is measured.
@@ -92,6 +93,7 @@ class Summary:
     total_steps: int
     first_loss: float | None
     loss: float | None
+    loss_steps: int
     tokens_per_second: float | None
     peak_memory_bytes: tuple[int, ...]
     planned_peak_bytes: int
@@ -108,7 +110,7 @@ class Summary:
     def of(cls, entry: Entry, view: JobView, now: datetime) -> Summary:
         """The summary of a job as it is in ``view``, at ``now`` (with its time zone)."""
         losses = view.series.get("loss")
-        width = min(STEPS_AVERAGED, len(losses) // 2) or 1 if losses else 1
+        width = STEPS_AVERAGED if losses and len(losses) >= 2 * STEPS_AVERAGED else 1
         over = view.status.is_terminal
         return cls(
             id=entry.id,
@@ -122,6 +124,7 @@ class Summary:
             total_steps=view.total_steps,
             first_loss=_mean(losses[:width]) if losses else None,
             loss=_mean(losses[-width:]) if losses else None,
+            loss_steps=width,
             tokens_per_second=view.latest("tokens_per_second"),
             peak_memory_bytes=tuple(
                 rank.peak_memory_bytes for _, rank in sorted(view.ranks.items()) if rank.peak_memory_bytes
@@ -180,7 +183,8 @@ class Summary:
         found = []
         if self.loss is not None:
             first = "" if self.first_loss is None else f"{_loss(self.first_loss)} → "
-            found.append(("loss", first + _loss(self.loss)))
+            of = f" ({self.loss_steps} steps each)" if self.loss_steps > 1 else ""
+            found.append(("loss", first + _loss(self.loss) + of))
         if self.tokens_per_second is not None:
             found.append(("tokens/s", f"{self.tokens_per_second:,.0f}"))
         if self.peak_memory_bytes:

@@ -75,7 +75,7 @@ def prepare_rows(assignment: Assignment, tokenizer: Any, model: ModelTokens, rep
     assert isinstance(method.micro_batch_size, int), "a plan decides it"
     summary = report.summary(method.micro_batch_size)
     row = first_row(path, partial(tokenizer.decode, clean_up_tokenization_spaces=False))
-    reporter.put("data", **summary, row=row)
+    reporter.put("data", **summary, row=row, peak=assignment.plan.peak_of_rows(report.lengths.longest))
     for line in _told(report, summary, row):
         reporter.say(line)
     chats = report.rows > report.plain_rows

@@ -362,13 +362,17 @@ def test_stopping_in_vain_is_a_failure(run, tmp_path, monkeypatch):
 
 
 def test_logs(run, done):
-    """The last lines, of all or of one rank, in words or as a list; a rank without a log has none."""
+    """The last lines, of all or of one rank, in words or as a list; a rank that there is not is refused."""
     *_, warning, default = client.find("first").run.launcher_log.read_text().splitlines()
     planned = f"== launcher ==\n{warning}\n{default}\n"
     assert (0, f"{planned}== rank 0 ==\nline 3\nline 4\n", "") == run("logs", "first", "-n", "2")
     assert (0, "line 4\n", "") == run("logs", "first", "-n", "1", "--rank", "0")
     assert ["line 3", "line 4"] == json.loads(run("logs", "first", "-n", "2", "--rank", "0", "--json")[1])
-    assert (0, "", "") == run("logs", "first", "--rank", "7")
+    assert (0, "", "rank 1 has written nothing.\n") == run("logs", "first", "--rank", "1")
+    for wrong in (("--rank", "7"), ("--rank", "-1"), ("-n", "0"), ("-n", "-3"), ("-f", "--rank", "7")):
+        code, out, err = run("logs", "first", *wrong)
+        assert (1, "") == (code, out)
+        assert err.startswith("invalid_request: ")
     followed = f"== launcher ==\n{default}\n== rank 0 ==\nline 4\n"
     assert (0, followed, "") == run("logs", "first", "-f", "-n", "1")
     code, out, _ = run("logs", "first", "-f", "--json")

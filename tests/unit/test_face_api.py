@@ -340,7 +340,7 @@ CHAT = [{"role": "system", "content": "short"}, {"role": "user", "content": "a"}
 
 @pytest.mark.parametrize(
     ("prompts", "expected"),
-    [("a", ["a"]), (["a", "b"], ["a", "b"]), (CHAT, [CHAT]), ([CHAT, "a"], [CHAT, "a"]), (("a",), ["a"]), ([], [])],
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), (CHAT, [CHAT]), ([CHAT, "a"], [CHAT, "a"]), (("a",), ["a"])],
 )
 def test_a_text_is_one_prompt_and_so_is_a_chat(
     prompts: Any, expected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

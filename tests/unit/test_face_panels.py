@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.test_face_static import Page
 from tests.unit.test_summary import event, status
-from tests.unit.views import GB, beat, moment, step
+from tests.unit.views import GB, PLANNED, beat, moment, step
 from veri_jupyter.monitor import panels, samples
 from veri_jupyter.monitor.chart import axis_end, epoch_marks, main_panels, side_panels
 from veri_jupyter.monitor.moment import Planned
@@ -100,6 +100,18 @@ def test_the_plan_beside_what_came() -> None:
     assert "There is no plan to compare with." == text(panels.against_plan(moment(planned=Planned())))
 
 
+def test_the_plan_is_of_the_rows_that_came() -> None:
+    """Where none is as long as it might have been, half of the memory is no surprise."""
+    peak = {"length": 184, "total_bytes": 8 * GB, "band_bytes": GB, "phase": "loss, backward"}
+    shown = moment(beat(0, GB, 8 * GB), planned=PLANNED.for_rows(peak))
+    assert "8.0 GB ± 1.0 GB, loss, backward, rows of 184 tokens at most8.0 GB (+0%)" in text(
+        panels.against_plan(shown)
+    )
+    assert "planned 8.0 GB" in text(panels.memory(shown))
+    assert PLANNED == PLANNED.for_rows(None)
+    assert Planned() == Planned().for_rows(peak)
+
+
 def test_epochs_are_marked_while_they_are_few() -> None:
     """A line where an epoch ends; hundreds of epochs would be a fence."""
     assert [33.33, 66.67] == epoch_marks(moment(step(20, epoch=0.6)))
@@ -156,9 +168,10 @@ def test_what_is_awaited_stands_where_the_curve_will_be() -> None:
 
 def test_the_end_says_what_came_of_it() -> None:
     """Loss from where to where, memory beside the plan, and the folder of the model."""
-    said = text(panels.figures(moment(step(1), step(100), beat(0, GB, 16 * GB), status("completed"))))
+    steps = [step(number) for number in (*range(1, 6), *range(96, 101))]
+    said = text(panels.figures(moment(*steps, beat(0, GB, 16 * GB), status("completed"))))
     assert said.endswith(
-        "loss 2.990 → 2.000 (5 steps each) · peak 16.0 GB, planned 17.0 GB (-6%) · model /home/ada/runs/first/final"
+        "loss 2.970 → 2.020 (5 steps each) · peak 16.0 GB, planned 17.0 GB (-6%) · model /home/ada/runs/first/final"
     )
 
 

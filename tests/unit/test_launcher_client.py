@@ -44,6 +44,18 @@ def test_a_job_is_found_by_id_prefix_name_and_last(tmp_path):
     assert other.id in caught.value.hint
 
 
+def test_a_numbered_folder_is_never_taken_for_the_beginning_of_an_id(tmp_path):
+    """``first-2`` is the job in that folder, and nobody where there is none: else stop would end another job."""
+    old = run_folder(tmp_path / "first", "first", created_at="2026-01-01T00:00:00.000Z")
+    for key in ("first-2", "first-", "first-2026010"):
+        with pytest.raises(JobNotFound, match="there is no job"):
+            client.find(key)
+    again = run_folder(tmp_path / "first-2", "first", created_at="2026-01-01T00:01:00.000Z")
+    assert again == client.find("first-2")
+    assert again == client.find("first")
+    assert old == client.find(old.id)
+
+
 @pytest.mark.parametrize("key", ["", "last", "x", "../../etc"])
 def test_where_there_is_no_job_none_is_found(key):
     """No job at all is said as such."""

@@ -20,7 +20,7 @@ def verdict(job: Workload, model: str, limit: float, overhead: Overhead | None =
 
 def test_a_verdict_in_one_line():
     """Need, limit, doubt and the worst moment, in GiB."""
-    assert "FITS 11.7 of 22.0 GiB per GPU, +-1.1; worst: end of backward" == str(verdict(FULL, "Qwen3-4B", L4))
+    assert "FITS 11.7 of 22.0 GiB per rank, +-1.1; worst: end of backward" == str(verdict(FULL, "Qwen3-4B", L4))
 
 
 @pytest.mark.parametrize(

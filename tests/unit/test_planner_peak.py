@@ -29,9 +29,9 @@ def plan(base: str = "Qwen/Qwen3-4B", gpus: tuple[str, int] = ("L4-24GB", 4), **
 
 WORST = "worst: end of backward"
 VERDICTS = {
-    Fit.FITS: f"FITS 16.9 of 22.0 GiB per GPU, +-0.9; {WORST}",
-    Fit.TIGHT: f"TIGHT 16.9 of 22.0 GiB per GPU, +-0.9; {WORST}, most of it gradients",
-    Fit.DOES_NOT_FIT: f"DOES NOT FIT 16.9 of 22.0 GiB per GPU, +-0.9; {WORST}, most of it gradients",
+    Fit.FITS: f"FITS 16.9 of 22.0 GiB per rank, +-0.9; {WORST}",
+    Fit.TIGHT: f"TIGHT 16.9 of 22.0 GiB per rank, +-0.9; {WORST}, most of it gradients",
+    Fit.DOES_NOT_FIT: f"DOES NOT FIT 16.9 of 22.0 GiB per rank, +-0.9; {WORST}, most of it gradients",
 }
 
 
@@ -113,6 +113,17 @@ def test_an_automatic_micro_batch_is_the_largest_that_fits(settings, total):
     ways = [a for a in made.alternatives() if a.workload.zero_stage == m.zero_stage and not a.workload.recompute]
     assert m.micro_batch_size == max(a.workload.micro_batch_size for a in ways if a.verdict.fit is Fit.FITS)
     assert any(d.key == "micro_batch_size" and d.reason == "the largest that fits." for d in made.defaults)
+
+
+def test_the_peak_of_rows_is_that_of_a_job_of_their_length():
+    """A micro-batch is as wide as its longest row; packed rows fill theirs, and no row is longer than the cut."""
+    planned, short = plan(max_seq_length=1024), plan(max_seq_length=184)
+    expected = short.to_json()["peak"]
+    of_rows = planned.peak_of_rows(184)
+    assert of_rows == {"length": 184, **{key: expected[key] for key in ("total_bytes", "band_bytes", "phase")}}
+    assert planned.peak_of_rows(1024) == planned.peak_of_rows(5000)
+    assert planned.to_json()["peak"]["total_bytes"] == planned.peak_of_rows(5000)["total_bytes"]
+    assert None is plan(packing=True).peak_of_rows(184)
 
 
 def test_an_automatic_micro_batch_is_64_at_most():

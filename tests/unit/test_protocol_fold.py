@@ -308,3 +308,13 @@ def test_what_is_told_of_the_rows_is_kept():
         (view.data or {})[key] for key in ("rows", "kept", "dropped_by_reason", "packing")
     )
     assert folded(ranked(0, "phase", phase="tokenize")).data is None
+
+
+@pytest.mark.parametrize(("planned", "expected"), [(9, 7), (0, 0)])
+def test_the_peak_is_that_of_the_rows_once_they_are_known(planned, expected):
+    """None of them may be as long as planned; on the processor there is still no figure to compare with."""
+    plan = launcher("plan", planned_peak_bytes=planned)
+    peak = {"length": 184, "total_bytes": 7, "band_bytes": 1, "phase": "end of backward"}
+    assert expected == folded(plan, ranked(0, "data", peak=peak)).planned_peak_bytes
+    assert planned == folded(plan, ranked(0, "data", peak=None)).planned_peak_bytes
+    assert planned == folded(plan, ranked(0, "data", peak={"length": "x"})).planned_peak_bytes

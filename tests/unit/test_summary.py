@@ -185,8 +185,8 @@ def test_the_share_of_steps_stays_between_none_and_all() -> None:
 
 
 def test_the_loss_is_a_mean_of_steps() -> None:
-    """One batch is no measure: five steps at either end, fewer while there are few."""
+    """One batch is no measure: five steps at either end, and one while there are few, so that it does not move."""
     steps = [step(number, loss=float(number)) for number in range(1, 13)]
-    assert ("loss", "3.000 → 10.000") in summary(*RUNNING[:1], *steps).figures
-    assert ("loss", "1.500 → 3.500") in summary(*RUNNING[:1], *steps[:4]).figures
+    assert ("loss", "3.000 → 10.000 (5 steps each)") in summary(*RUNNING[:1], *steps).figures
+    assert ("loss", "1.000 → 4.000") in summary(*RUNNING[:1], *steps[:4]).figures
     assert ("loss", "1.000 → 1.000") in summary(*RUNNING[:1], *steps[:1]).figures

@@ -57,7 +57,10 @@ def job(root: Path, *, path: Path | None = None, hub_id: str | None = None, **se
         run=run,
         rank=SimpleNamespace(attempt=0),
         spec=SimpleNamespace(dataset=DatasetSection()),
-        plan=SimpleNamespace(method=Method(**({"max_seq_length": 64, "micro_batch_size": 2} | settings))),
+        plan=SimpleNamespace(
+            method=Method(**({"max_seq_length": 64, "micro_batch_size": 2} | settings)),
+            peak_of_rows=lambda longest: {"length": longest},
+        ),
         data=DataOrigin(
             kind="file" if path else "hub",
             path=str(path) if path else None,
@@ -108,6 +111,7 @@ def test_the_rows_are_told_in_one_event_and_in_the_log(tmp_path: Path, tokenizer
     ((kind, told),) = listener.events
     assert ("data", set(DATA_FIELDS)) == (kind, set(told))
     assert {"sequences": 1, "rows": 2} == {key: told["packing"][key] for key in ("sequences", "rows")}
+    assert {"length": told["max"]} == told["peak"]
     row = told["row"]
     # Of a packed sequence the first row, here the longer one.
     assert row["text"].endswith("<|im_start|>assistant↵\n⟦" + "long " * 20 + "<|im_end|>⟧↵\n")

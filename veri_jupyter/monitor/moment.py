@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ from kernel_launcher.protocol.files import read_json
 from kernel_launcher.protocol.summary import Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_launcher.protocol.fold import JobView
     from kernel_launcher.protocol.index import Entry
 
@@ -27,7 +29,8 @@ class Planned:
         ranks: How many.
         on_gpu: Whether the ranks have GPUs.
         gpu_ids: Which ones; empty for the first ones.
-        peak_bytes: What a rank will hold at its worst moment.
+        peak_bytes: What a rank will hold at its worst moment; with rows of full length, or of the longest one's.
+        length: Tokens of a row that it is for, where it is not the full length.
         band_bytes: How far off that may be.
         limit_bytes: What a rank finds.
         phase: The worst moment.
@@ -42,6 +45,7 @@ class Planned:
     on_gpu: bool = False
     gpu_ids: tuple[int, ...] = ()
     peak_bytes: int = 0
+    length: int = 0
     band_bytes: int = 0
     limit_bytes: int = 0
     phase: str = ""
@@ -68,6 +72,18 @@ class Planned:
             )
         except (KeyError, TypeError, ValueError):
             return cls()
+
+    def for_rows(self, peak: Mapping[str, Any] | None) -> Planned:
+        """The same, once it is known how long the rows are: ``peak`` as in the event ``data``."""
+        if not peak or not self.peak_bytes:
+            return self
+        return replace(
+            self,
+            peak_bytes=int(peak["total_bytes"]),
+            length=int(peak["length"]),
+            band_bytes=int(peak["band_bytes"]),
+            phase=str(peak["phase"]),
+        )
 
 
 def _most_tokens(plan: dict[str, Any]) -> float:
@@ -127,6 +143,7 @@ class Moment:
     def of(cls, entry: Entry, view: JobView, planned: Planned, busy: float | None = None) -> Moment:
         """The job as of now."""
         summary = Summary.of(entry, view, datetime.now(UTC).astimezone())
+        planned = planned.for_rows((view.data or {}).get("peak"))
         return cls(entry=entry, view=view, summary=summary, planned=planned, busy=busy)
 
     @property

@@ -110,7 +110,8 @@ def against_plan(moment: Moment) -> str:
     if planned.peak_bytes:
         band = f"{size(planned.peak_bytes)} ± {size(planned.band_bytes)}"
         found = f"{size(max(peaks))} ({max(peaks) / planned.peak_bytes - 1:+.0%})" if peaks else "not yet"
-        rows.append(("memory of a rank at its worst", f"{band}, {planned.phase}", found))
+        rows_of = f", rows of {planned.length:,} tokens at most" if planned.length else ""
+        rows.append(("memory of a rank at its worst", f"{band}, {planned.phase}{rows_of}", found))
     knobs = view.resolved_parallelism
     if knobs.get("data_parallel_size"):
         rows.append(("ranks", str(knobs["data_parallel_size"]), str(len(view.ranks)) if view.ranks else "not yet"))
@@ -251,7 +252,7 @@ def _notes(moment: Moment) -> str:
 def _result(moment: Moment) -> str:
     summary, planned = moment.summary, moment.planned.peak_bytes
     label, path = summary.place
-    loss = [f"{name} {value} (5 steps each)" for name, value in summary.figures if name == "loss"]
+    loss = [f"{name} {value}" for name, value in summary.figures if name == "loss"]
     peak = max(summary.peak_memory_bytes, default=0)
     beside = f", planned {size(planned)} ({peak / planned - 1:+.0%})" if planned else ""
     return " · ".join([*loss, *([f"peak {size(peak)}{beside}"] if peak else []), f"{label} {path}"])

@@ -42,6 +42,9 @@ class SampleTable:
             lines += [f"  {after(step)}: {_line(text)}" for step, text in answers]
         return "\n".join(lines) or _NONE_YET
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         if not self.rounds:
             return f"<div>{_NONE_YET}</div>"

@@ -38,6 +38,12 @@ def say(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
+def tell(lines: Iterable[str]) -> None:
+    """Say something in a cell or a terminal's IPython; a script asked for no words."""
+    if frontend() is not Frontend.SCRIPT:
+        say(lines)
+
+
 def show(entry: Entry, display: str = "auto") -> None:
     """Show a job; in a notebook it stays current until the job ends, wherever it is shown.
 
