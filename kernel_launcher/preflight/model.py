@@ -13,6 +13,7 @@ from kernel_launcher.errors import Fault, InvalidRequest
 from kernel_launcher.facts import hub_facts, read_model_facts
 from kernel_launcher.facts.model import BrokenModelError, read_config, read_partial_facts, weight_files
 from kernel_launcher.planner import ModelFacts
+from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.secrets import redact, shown
 
 if TYPE_CHECKING:
@@ -35,7 +36,20 @@ def check_model(spec: JobSpec, *, to_run: bool = True, ask_hub: bool = False) ->
     if facts.quantized and not spec.method.lora_rank:
         reason = f"its weights are stored quantised ({facts.quantized}); they cannot be trained themselves."
         faults = [*faults, Fault("model.base", redact(spec.model.base or ""), reason, _DEQUANTISED)]
-    return facts, faults
+    return facts, [*faults, *_target_faults(spec, facts)]
+
+
+def _target_faults(spec: JobSpec, facts: ModelFacts) -> list[Fault]:
+    """Of a model whose layers are known by name; of others the ranks say it."""
+    asked = spec.method.lora_target_modules
+    if not spec.method.lora_rank or isinstance(facts.shape, Unknown):
+        return []
+    known = facts.shape.linears
+    if any(target.rpartition(".")[2] in known for target in asked):
+        return []
+    fix = f"Its linear layers are: {', '.join(known)}."
+    reason = "the model has no layer of such a name."
+    return [Fault("method.lora_target_modules", shown("lora_target_modules", list(asked)), reason, fix)]
 
 
 def _look(spec: JobSpec, *, to_run: bool, ask_hub: bool) -> tuple[ModelFacts, list[Fault]]:

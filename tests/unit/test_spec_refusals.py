@@ -135,6 +135,10 @@ CHECKED: dict[str, tuple[dict[str, Any], object]] = {
         ROWS,
     ),
     "Liger": ({"base": "./smollm2", "gpu_count": 1, "use_liger": True}, ROWS),
+    "an adapter on no layer that there is": (
+        {"base": "Qwen/Qwen3-4B", "lora_rank": 8, "lora_target_modules": ["query", "value"], "gpu_count": 1},
+        ROWS,
+    ),
     "a quantised base without an adapter": ({"base": "./packed"}, ROWS),
     "no interpreter": ({"base": "./smollm2", "python": "./rows.jsonl"}, ROWS),
     "an interpreter that fails": ({"base": "./smollm2", "python": "./fails"}, ROWS),
