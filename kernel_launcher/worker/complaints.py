@@ -66,7 +66,7 @@ def overshoots(change: Change, step: int, learning_rate: float) -> str | None:
     if not _MOST_RATIO < change.ratio < float("inf"):
         return None
     return (
-        f"the update of step {step} is {change.ratio:,.3g} times the size of the weights that it changes: at "
+        f"the update of step {step} is {change.ratio:,.2f} times the size of the weights that it changes: at "
         f"learning_rate = {learning_rate:g} it undoes what they have learned. Lower learning_rate."
     )
 

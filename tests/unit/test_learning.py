@@ -146,7 +146,7 @@ def test_an_update_of_the_size_of_the_weights_is_told() -> None:
     """With the figure and the setting. An update of weights that are all zero has no such size."""
     said = overshoots(a_change(ratio=10417.66), 1, 1000.0)
     assert said is not None
-    assert said.startswith("the update of step 1 is 1.04e+04 times the size of the weights that it changes: at ")
+    assert said.startswith("the update of step 1 is 10,417.66 times the size of the weights that it changes: at ")
     assert "learning_rate = 1000 " in said
     assert [None, None] == [overshoots(a_change(ratio=ratio), 1, 2e-3) for ratio in (0.4, math.inf)]
 
