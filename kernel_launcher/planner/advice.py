@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_launcher.planner.estimate import gb
+from kernel_launcher.planner.rates import unusual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,7 @@ def warnings(
     if model.max_length is not None and length is not None and length > model.max_length:
         name = "max_length" if method.type == "dpo" else "max_seq_length"
         yield f"{name} is past the model's limit of {model.max_length} tokens."
+    yield from unusual(method, model)
     yield from _batch(asked, method, hardware)
 
 

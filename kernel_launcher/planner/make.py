@@ -10,6 +10,7 @@ from kernel_launcher.planner.choose import corrected, fit_micro_batch
 from kernel_launcher.planner.estimate import Rule
 from kernel_launcher.planner.outlook import Outlook, workload_of
 from kernel_launcher.planner.plan import Default, Plan
+from kernel_launcher.planner.rates import default_rate
 from kernel_launcher.planner.shape import Unknown
 from kernel_launcher.spec.refusals import layout_faults
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_LENGTH = 1024
 CPU_RANKS = 2
 MOST_RANKS = 8
-_SMALL_MODEL = 1_000_000_000
 _FATE = {"cut": "cut", "drop": "left out", "refuse": "refused"}
 
 
@@ -107,7 +107,7 @@ class _OpenSettings:
             why = "a third more compute for most of the activations' memory."
             self.note("gradient_checkpointing", asked.gradient_checkpointing, why)
         if asked.learning_rate is None:
-            self.default("learning_rate", *_default_rate(asked, model))
+            self.default("learning_rate", *default_rate(asked, model))
         length = "max_length" if dpo else "max_seq_length"
         if getattr(asked, length) is None:
             self.default(length, *_default_length(model, asked.too_long))
@@ -172,18 +172,6 @@ def _default_ranks(hardware: Hardware) -> tuple[int, str]:
         return MOST_RANKS, f"of the {hardware.slots} x {hardware.gpu_type} here; a job takes {MOST_RANKS} at most."
     where = "here" if hardware.host_memory_bytes is not None else "of one machine"
     return hardware.slots, f"every {hardware.gpu_type} {where}."
-
-
-def _default_rate(asked: Method, model: ModelFacts) -> tuple[float, str]:
-    kind = "a LoRA adapter" if asked.lora_rank else "a full fine-tune"
-    if asked.type == "dpo":
-        return 5e-5 if asked.lora_rank else 5e-6, f"usual for {kind} with DPO."
-    if asked.lora_rank:
-        return 2e-4, f"usual for {kind}."
-    # Of a model of 135 million, 2e-5 left 3 % of the held-out loss behind (scripts/default_rates.md).
-    if model.param_count and model.param_count < _SMALL_MODEL:
-        return 5e-5, f"usual for {kind} of fewer than a billion parameters."
-    return 2e-5, f"usual for {kind}."
 
 
 def _default_length(model: ModelFacts, too_long: str) -> tuple[int, str]:

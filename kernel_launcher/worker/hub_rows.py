@@ -48,7 +48,8 @@ def hub_rows(data_id: str, split: str, report: Callable[..., None]) -> Any:
             raise
         reason = redact(f"{type(error).__name__}: {error}")
         raise DataError(
-            f"the split {split!r} of {data_id} cannot be had from the hub: {reason}",
+            f"no file or folder beside the notebook or the job file is called {data_id!r}, so a data set on the hub "
+            f"was meant, and the split {split!r} of {data_id} cannot be had from the hub: {reason}",
             "Check dataset.id and dataset.split; HF_TOKEN opens what is gated.",
         ) from error
 

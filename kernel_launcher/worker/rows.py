@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_launcher.data.chat.controls import control_warning
 from kernel_launcher.data.lint import RunLinter
 from kernel_launcher.data.rows.columns import Columns
-from kernel_launcher.data.rows.faults import listed
+from kernel_launcher.data.rows.faults import counted, listed
 from kernel_launcher.data.rows.snapshot import file_digest, source_digest
 from kernel_launcher.data.rows.source import read_rows
 from kernel_launcher.data.show.first_row import first_row
@@ -148,29 +148,30 @@ def _check_unchanged(path: Path, data: DataOrigin) -> None:
 def _told(report: PrepareReport, summary: dict[str, Any], row: dict[str, Any]) -> Iterator[str]:
     """What the log has of the rows."""
     yield (
-        f"{report.kept:,} rows, {report.tokens:,} tokens, {report.trained_tokens:,} of them in the loss; "
-        f"a row has {summary['p50']:,} (median), {summary['p95']:,} (95 %), {summary['max']:,} at most; "
+        f"{counted(report.kept, 'row')}, {counted(report.tokens, 'token')}, {report.trained_tokens:,} of them in the "
+        f"loss; a row has {summary['p50']:,} (median), {summary['p95']:,} (95 %), {summary['max']:,} at most; "
         f"{summary['padding_share']:.0%} of a micro-batch is padding"
     )
     if gain := summary["packing"]:
         yield (
-            f"packed into {gain['sequences']:,} sequences, {gain['rows'] / gain['sequences']:.1f} rows each; "
-            f"unpacked, {gain['padding_share_before']:.0%} would be padding"
+            f"packed into {counted(gain['sequences'], 'sequence')}, {gain['rows'] / gain['sequences']:.1f} rows "
+            f"each; unpacked, {gain['padding_share_before']:.0%} would be padding"
         )
-    counted = f"{row['tokens']:,} tokens, {row['trained']:,} of them ⟦trained⟧"
-    yield f"row 0 as the model sees it, {counted}:\n{row['text']}"
+    size = f"{counted(row['tokens'], 'token')}, {row['trained']:,} of them ⟦trained⟧"
+    yield f"row 0 as the model sees it, {size}:\n{row['text']}"
 
 
 def _warnings(report: PrepareReport, method: Method) -> Iterator[str]:
     if report.cut:
         yield (
-            f"{report.cut:,} of {report.rows:,} rows are longer than {limits(method)} and lost a part "
+            f"{report.cut:,} of {counted(report.rows, 'row')} are longer than {limits(method)} and lost a part "
             f"(the longest has {report.lengths.longest:,}); {report.answer_cut:,} of them lost a part of an answer."
         )
     if report.dropped_by_reason:
         dropped = report.rows - report.kept
         why = ", ".join(f"{count:,} {_REASONS[reason]}" for reason, count in report.dropped_by_reason.items())
-        yield f"{dropped:,} of {report.rows:,} rows are left out: {why} ({listed(report.dropped_rows, dropped)})."
+        rows = counted(report.rows, "row")
+        yield f"{dropped:,} of {rows} are left out: {why} ({listed(report.dropped_rows, dropped)})."
 
 
 def _suspicions(findings: Iterable[Finding]) -> Iterator[str]:

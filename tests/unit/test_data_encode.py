@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_launcher.data.chat.mark import Marker
 from kernel_launcher.data.rows.examples import Message, Messages, PromptCompletion, Text
 from kernel_launcher.data.rows.faults import DataRefusal
 from kernel_launcher.data.training.encode import IGNORED, encode_example
 from kernel_launcher.errors import InvalidRequest
 from tests.unit.data_toys import ClosingCodec, ForgetfulCodec, SystemlessCodec, ToyCodec
+from tests.unit.lint_planted import alpaca, deepseek, gemma, llama3, mistral, zephyr
+from tests.unit.lint_toys import chatml
 
 
 def chat(*turns, context=0):
@@ -47,6 +50,21 @@ def test_the_last_answer_alone_is_trained_where_asked():
 
 def test_everything_is_trained_where_asked():
     assert ["<|user|>\nWhy now<|end|>\n<|assistant|>\nSo it is<|end|>\n"] == trained(ONE, loss_on="all")
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "\n\n"])
+@pytest.mark.parametrize("codec", [chatml, llama3, mistral, gemma, zephyr, alpaca, deepseek])
+def test_of_an_empty_answer_its_end_is_trained(codec, nothing):
+    """Whatever the template: the model learns to stop at once, and no token of the prompt."""
+    writes = codec()
+    row = encode_example(chat(("user", "Why?"), ("assistant", nothing)), writes, max_length=100)
+    answer = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != IGNORED]
+    assert Marker(writes, "answers").stop_token == answer[-1]
+    assert len(answer) <= 2 + len(nothing)
+
+
+def test_of_an_empty_completion_its_end_is_trained():
+    assert ["<|end|>"] == trained(PromptCompletion("Why now", ""))
 
 
 def test_turns_that_were_given_are_not_learned():

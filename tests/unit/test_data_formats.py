@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernel_launcher.data.lint import WordLinter
 from kernel_launcher.data.rows.columns import Columns
 from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
 from kernel_launcher.data.rows.faults import DataRefusal
@@ -16,6 +17,7 @@ from kernel_launcher.errors import InvalidRequest
 from kernel_launcher.spec.fields import Dataset
 
 CHAT = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+NOTHING = {"role": "assistant", "content": ""}
 ASKED, ANSWERED = Message("user", "Why?"), Message("assistant", "So.")
 SYSTEM = Message("system", "Be brief.")
 
@@ -152,8 +154,7 @@ def test_named_columns_that_would_be_ignored_are_refused(columns, method, reason
         ({"prompt": "Why?"}, "it has nothing in 'completion'."),
         ({"prompt": "Why?", "completion": None}, "it has nothing in 'completion'."),
         ({"instruction": "Why?", "input": "a"}, "it has nothing in 'output'."),
-        ({"chosen": "a", "rejected": "b"}, "it fits no format."),
-        ({"prompt": "Why?", "completion": ""}, "'completion' is empty."),
+        ({"chosen": "a"}, "it fits no format."),
         ({"prompt": " \n", "completion": "a"}, "'prompt' is empty."),
         ({"prompt": "Why?", "completion": 3}, "'completion' is a number, not text."),
         ({"prompt": "Why?", "completion": math.nan}, "'completion' is NaN, not text."),
@@ -180,7 +181,10 @@ def test_named_columns_that_would_be_ignored_are_refused(columns, method, reason
             "the content of turn 2 is empty, not text.",
         ),
         ({"messages": [CHAT[0], {"role": "assistant"}]}, "the content of turn 2 is empty, not text."),
-        ({"messages": [CHAT[0], {"role": "assistant", "content": ""}]}, "the content of turn 2 is empty."),
+        ({"messages": [CHAT[0], NOTHING, *CHAT]}, "the content of turn 2 is empty."),
+        ({"messages": [CHAT[0] | {"content": " "}, CHAT[1]]}, "the content of turn 1 is empty."),
+        ({"prompt": [CHAT[0], NOTHING], "completion": CHAT[1:]}, "the content of turn 2 is empty."),
+        ({"prompt": "Why?", "completion": [NOTHING, CHAT[1]]}, "'completion' is a list, not text."),
         ({"messages": [CHAT[0], CHAT[1] | {"tool_calls": [{}]}]}, "turn 2 has 'tool_calls', which this release"),
         ({"messages": CHAT, "tools": [{"name": "f"}]}, "it has 'tools', which this release does not read"),
         ({"messages": [CHAT[0], CHAT[1] | {"reasoning_content": "Hm."}]}, "turn 2 has 'reasoning_content'"),
@@ -218,7 +222,8 @@ def test_a_named_column_is_never_replaced_by_another(row, columns, reason):
     ("row", "reason"),
     [
         ({"chosen": "a"}, "it has nothing in 'rejected'."),
-        ({"messages": CHAT}, "it has nothing in 'chosen' and 'rejected'."),
+        ({"chosen": "a", "messages": CHAT}, "it has nothing in 'rejected'."),
+        ({"prompt": "a"}, "it has nothing in 'chosen' and 'rejected'."),
         ({"chosen": "a", "rejected": CHAT}, "'rejected' is a list, not text."),
         ({"chosen": CHAT, "rejected": CHAT[:1]}, "'rejected' has no assistant turn"),
         ({"chosen": "a", "rejected": "b", "system": "c"}, "it has a system message and no prompt."),
@@ -226,6 +231,56 @@ def test_a_named_column_is_never_replaced_by_another(row, columns, reason):
 )
 def test_a_row_that_is_no_preference_says_why(row, reason):
     assert reason in refusal(row, "dpo")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Why?", "chosen": "So.", "rejected": "No."},
+        {"chosen": CHAT, "rejected": CHAT, "completion": None},
+        {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": CHAT[1:], "score": 1.0},
+    ],
+)
+def test_preferences_are_sent_to_their_method(row):
+    """Whatever other format they have a column of."""
+    assert 'it is a preference between two answers: type = "dpo" learns from such rows.' == refusal(row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Why?", "completion": "So."},
+        {"messages": CHAT, "chosen": None},
+        {"conversations": CHAT},
+        {"instruction": "Why?", "output": "So."},
+        {"text": "Once."},
+    ],
+)
+def test_rows_with_one_answer_are_sent_to_theirs(row):
+    assert refusal(row, "dpo").endswith('to compare it with: type = "sft_text" learns from such rows.')
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "\n\t"])
+@pytest.mark.parametrize(
+    ("row", "method"),
+    [
+        (lambda a: {"messages": [*CHAT, CHAT[0], CHAT[1] | {"content": a}]}, "sft_text"),
+        (lambda a: {"messages": [CHAT[0], CHAT[1] | {"content": a}, CHAT[0]]}, "sft_text"),
+        (lambda a: {"prompt": CHAT[:1], "completion": [CHAT[1] | {"content": a}]}, "sft_text"),
+        (lambda a: {"prompt": "Why?", "completion": a}, "sft_text"),
+        (lambda a: {"prompt": "Why?", "completion": a, "system": "Be brief."}, "sft_text"),
+        (lambda a: {"instruction": "Why?", "output": a}, "sft_text"),
+        (lambda a: {"prompt": "Why?", "chosen": a, "rejected": "No."}, "dpo"),
+        (lambda a: {"prompt": "Why?", "chosen": "So.", "rejected": a}, "dpo"),
+        (lambda a: {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": [CHAT[1] | {"content": a}]}, "dpo"),
+    ],
+)
+def test_an_empty_answer_is_read_and_the_linter_judges_it(row, method, nothing):
+    """In any notation: it is an error there, with a name, which a job may allow."""
+    linter = WordLinter()
+    linter.see_words(1, read(row(nothing), method)[1])
+    assert ["empty_answers"] == [finding.code for finding in linter.findings() if finding.severity == "error"]
+    assert not {"spaced_answers", "placeholder_answers"} & {finding.code for finding in linter.findings()}
 
 
 def test_turns_keep_their_text_as_it_is():
@@ -279,6 +334,5 @@ def test_any_row_is_read_or_refused(row, method, named):
         assert all(isinstance(turn.content, str) for turn in example.messages)
     elif isinstance(example, PromptCompletion):
         assert example.prompt.strip()
-        assert example.completion.strip()
     else:
         assert isinstance(example, Text if method == "sft_text" else Preference)

@@ -45,6 +45,19 @@ def test_rows_that_teach_the_wrong_thing_are_refused_at_once(
     assert [] == faults(rows, tmp_path, method=method, allow=[code])
 
 
+def test_an_empty_answer_is_refused_by_name_with_the_way_out(tmp_path: Path) -> None:
+    """Nothing at all, in a chat and as a completion, among rows that are fine; allowed, it is trained on."""
+    for rows in (
+        with_rows(chats(), {4: asked("")}),
+        [{"prompt": "a", "completion": " b"}, {"prompt": "c", "completion": " "}],
+    ):
+        (fault,) = faults(rows, tmp_path)
+        assert "empty_answers" == fault.code
+        assert "nothing of an answer can be seen, so the model learns to say nothing. See row " in fault.reason
+        assert fault.fix.endswith('Or, if it is meant: allow = ["empty_answers"].')
+        assert [] == faults(rows, tmp_path, allow=["empty_answers"])
+
+
 def test_a_look_at_the_rows_is_not_refused_for_what_it_is_to_show(tmp_path: Path) -> None:
     assert [] == faults(EMPTY, tmp_path, to_run=False)
 

@@ -128,7 +128,7 @@ def test_rows_that_cannot_be_used_are_counted_and_the_others_shown() -> None:
     view = look([*ROWS, broken], ForgetfulCodec()).view("random", 99)
     assert (31, 30) == (view.rows_seen, view.of_kind)
     assert "unusable_rows" in {finding.code for finding in view.findings}
-    with pytest.raises(InvalidRequest, match="1 of 1 rows cannot be used"):
+    with pytest.raises(InvalidRequest, match="1 of 1 row cannot be used"):
         look([broken], ForgetfulCodec())
     with pytest.raises(InvalidRequest, match="it holds no rows"):
         look([])
@@ -223,7 +223,7 @@ def test_held_out_rows_that_cannot_be_read_are_refused(sample: Sample, tmp_path:
     """Of another file than was meant nothing would be found among the rows to train on."""
     (tmp_path / "other.jsonl").write_text('{"question": "a"}\n')
     spec = read_spec(sample.tiny, settings={"dataset.id": str(sample.sft)})
-    with pytest.raises(InvalidRequest, match="1 of 1 rows cannot be used") as caught:
+    with pytest.raises(InvalidRequest, match="1 of 1 row cannot be used") as caught:
         look_at(spec, heldout=tmp_path / "other.jsonl")
     assert ["heldout"] == [fault.key for fault in caught.value.faults]
 

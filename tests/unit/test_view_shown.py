@@ -221,6 +221,17 @@ def test_all_that_the_text_says_of_the_data_set_is_in_the_picture() -> None:
     assert "(rows 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 590 more)" in page
 
 
+def test_one_of_anything_is_not_several() -> None:
+    """One row, of one token, cut, left out, found: nothing is called by its plural."""
+    one = {**a_view().lengths, "cut": 1, "dropped_by_reason": {"nothing_trained": 1}}
+    row = a_row((token("a", "assistant", trained=True),))
+    finding = a_finding(message="It is so.", rows=(1,), count=1)
+    view = a_view(row, rows_seen=1, of_kind=1, formats={"messages": 1}, lengths=one, findings=(finding,))
+    for said in (text.text(view), text.text(replace(view, complete=False)), Page(html.page(view)).said):
+        assert [] == re.findall(r"\b1 (?:rows|tokens|messages)\b|\brows 1\b", said)
+        assert "1 of 1 row" in said
+
+
 def test_no_row_of_a_kind_is_a_sentence() -> None:
     """Nothing suspicious is something to say."""
     assert "No row is suspicious." in text.text(replace(a_view(), kind="suspicious", of_kind=0, rows=()))

@@ -111,6 +111,10 @@ def test_a_data_set_without_access_is_told_without_the_token(tmp_path: Path) -> 
     offline = fetch("team/other", tmp_path, endpoint, READ, HF_HUB_OFFLINE="1")["error"]
     assert "data_error" == gated["code"] == offline["code"]
     assert "'train' of team/gated cannot be had from the hub" in gated["message"]
+    taken_for = (
+        "no file or folder beside the notebook or the job file is called 'team/other', so a data set on the hub"
+    )
+    assert offline["message"].startswith(taken_for)
     assert "'train' of team/other cannot be had from the hub: ConnectionError" in offline["message"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kernel_launcher.data.lint.catalogue import CATALOGUE
-from kernel_launcher.data.rows.faults import SHOWN_ROWS, listed
+from kernel_launcher.data.rows.faults import SHOWN_ROWS, counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,5 +92,5 @@ class Book:
             if code in self._found:
                 rows = self._found[code]
                 error = kind.error_from is not None and rows.count >= kind.error_from * of
-                said = kind.message.format(rows=f"{rows.count:,} of {of:,} rows", detail=rows.detail)
+                said = kind.message.format(rows=f"{rows.count:,} of {counted(of, 'row')}", detail=rows.detail)
                 yield Finding(code, "error" if error else "warning", said, tuple(rows.first), rows.count, kind.fix)

@@ -40,12 +40,12 @@ class TextFindings:
         add = self._book.add
         (self._chats if parts.roles else self._plain).add(number)
         for answer in parts.answers:
-            if len(answer) <= _LONGEST_PLACEHOLDER and answer.strip() in _PLACEHOLDERS:
+            if _is_blank(answer):
+                add("empty_answers", number)
+            elif len(answer) <= _LONGEST_PLACEHOLDER and answer.strip() in _PLACEHOLDERS:
                 add("placeholder_answers", number, repr(answer.strip()))
             elif parts.roles and (answer[:1].isspace() or answer[-1:].isspace()):
                 add("spaced_answers", number)
-            if _is_blank(answer):
-                add("empty_answers", number)
         for content in parts.contents:
             if (not content.isascii() or "\0" in content) and (found := _BROKEN.search(content)):
                 add("broken_characters", number, f"{found[0]!a} in {_around(content, found.start())!r}")

@@ -79,6 +79,11 @@ def listed(rows: Sequence[int], count: int = 0) -> str:
     return numbers if count <= len(rows) else f"{numbers} and {count - len(rows):,} more"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things in words: ``1 row``, ``1,200 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def refused(reason: str, fix: str, source: object = "", code: str = CODE) -> InvalidRequest:
     """The refusal of a data set; ``source`` is what the user gave, where that is known."""
     value = shown("dataset.id", str(source)) if source else ""
@@ -95,7 +100,7 @@ def refused_rows(source: str, rows_seen: int, first: Sequence[RowFault], count: 
         else "Mend or remove them."
     )
     lines = [f"  {line}" for line in _lines(first, count)]
-    reason = f"{count:,} of {rows_seen:,} rows cannot be used."
+    reason = f"{count:,} of {counted(rows_seen, 'row')} cannot be used."
     refusal = refused(reason, "\n".join([fix, *lines]), source)
     refusal.details |= {"fault_count": count, "rows": [asdict(fault) for fault in first]}
     return refusal

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernel_launcher.data.rows.columns import Names
 from kernel_launcher.data.rows.examples import Message, Messages, Preference, PromptCompletion, Text
 from kernel_launcher.data.rows.faults import DataRefusal
 from kernel_launcher.data.rows.messages import conversation, is_sharegpt, is_turns, quoted, text
@@ -31,7 +32,7 @@ from kernel_launcher.secrets import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from kernel_launcher.data.rows.columns import Columns, Names
+    from kernel_launcher.data.rows.columns import Columns
     from kernel_launcher.data.rows.examples import Example, Turns
     from kernel_launcher.data.rows.faults import RowFaults
 
@@ -46,6 +47,11 @@ _READ_BY = {
     "sft_text": ({"messages"}, {"prompt", "completion"}, {"text"}),
     "dpo": ({"prompt", "chosen", "rejected"},),
 }
+# What rows are that only the other method can use.
+_OTHERS = {
+    "sft_text": ("dpo", "it is a preference between two answers"),
+    "dpo": ("sft_text", "it has an answer to learn, and no second one to compare it with"),
+}
 _NO_TOOLS: tuple[object, ...] = (None, "", "[]", [])
 
 
@@ -55,6 +61,10 @@ class _Format:
 
     columns: tuple[str, ...]
     read: Callable[[Row, Names], tuple[str, Example]]
+
+    def fits(self, row: Row) -> bool:
+        """Whether the row has something in each of them."""
+        return all(row.get(name) is not None for name in self.columns)
 
 
 class RowReader:
@@ -72,6 +82,7 @@ class RowReader:
         named = columns.named()
         _refuse_contradictions(named, method)
         self.needed = _NEEDED[method]
+        self._method = method
         self._names = columns.names()
         self._must_exist = tuple(named.values())
         self._formats = _formats(named, self._names, method)
@@ -113,7 +124,13 @@ class RowReader:
         return frozenset(name for form in self._formats for name in form.columns) | frozenset(self._must_exist)
 
     def _why_none_fits(self, row: Row) -> str:
-        """Names the missing half of a format that the row has the first half of."""
+        """Names the method that the row is for, or the missing half of a format that it has the first half of."""
+        other, what = _OTHERS[self._method]
+        compared = (self._names.chosen, self._names.rejected) if self._method == "dpo" else ()
+        if all(row.get(name) is None for name in compared) and any(
+            form.fits(row) for form in _formats({}, Names(), other)
+        ):
+            return f'{what}: type = "{other}" learns from such rows.'
         for form in self._formats:
             missing = [name for name in form.columns if row.get(name) is None]
             if len(missing) < len(form.columns) or len(self._formats) == 1:
@@ -153,7 +170,7 @@ def _conversations(row: Row, names: Names) -> tuple[str, Example]:
 
 def _turns(row: Row, names: Names, column: str) -> tuple[str, Example]:
     _refuse_tools(row)
-    turns = _with_answer(conversation(row[column], column), column)
+    turns = _answered(row[column], column)
     name = "sharegpt" if is_sharegpt(row[column]) else "messages"
     return name, Messages(_with_system(turns, _system(row, names)))
 
@@ -164,16 +181,16 @@ def _pair(row: Row, names: Names) -> tuple[str, Example]:
     if is_turns(prompt) and is_turns(completion):
         _refuse_tools(row)
         given = _with_system(conversation(prompt, names.prompt), system)
-        answer = _with_answer(conversation(completion, names.completion), names.completion)
+        answer = _answered(completion, names.completion)
         return "prompt_completion", Messages(given + answer, context=len(given))
-    question, reply = text(prompt, names.prompt), text(completion, names.completion)
+    question, reply = text(prompt, names.prompt), _answer(completion, names.completion)
     if names.system in row:
         return "prompt_completion", _asked(question, reply, system)
     return "prompt_completion", PromptCompletion(question, reply)
 
 
 def _alpaca(row: Row, names: Names) -> tuple[str, Example]:
-    question, reply = text(row["instruction"], "instruction"), text(row["output"], "output")
+    question, reply = text(row["instruction"], "instruction"), _answer(row["output"], "output")
     context = _optional(row, "input")
     return "alpaca", _asked(f"{question}\n\n{context}" if context else question, reply, _system(row, names))
 
@@ -189,11 +206,11 @@ def _preference(row: Row, names: Names) -> tuple[str, Example]:
         _refuse_tools(row)
         given = _given(prompt, names.prompt)
         better, worse = (
-            _after(given, _with_answer(conversation(turns, column), column))
+            _after(given, _answered(turns, column))
             for turns, column in ((chosen, names.chosen), (rejected, names.rejected))
         )
         return "preference", Preference(_with_system(given, system) or None, better, worse)
-    good, bad = text(chosen, names.chosen), text(rejected, names.rejected)
+    good, bad = _answer(chosen, names.chosen), _answer(rejected, names.rejected)
     question = None if prompt is None else text(prompt, names.prompt)
     if system is None:
         return "preference", Preference(question, good, bad)
@@ -237,10 +254,17 @@ def _refuse_tools(row: Row) -> None:
         raise DataRefusal("it has 'tools', which this release does not read; put them into the system turn.")
 
 
-def _with_answer(turns: Turns, column: str) -> Turns:
+def _answered(value: object, column: str) -> Turns:
+    """A conversation with something to learn; as with ``_answer``, the last answer may be empty."""
+    turns = conversation(value, column, answered=True)
     if not any(turn.role == "assistant" for turn in turns):
         raise DataRefusal(f"{quoted(column)} has no assistant turn: there is no answer to learn.")
     return turns
+
+
+def _answer(value: object, column: str) -> str:
+    """The text to learn. If it is empty, the model learns to stop at once: the linter has an error for that."""
+    return text(value, column, may_be_empty=True)
 
 
 def _system(row: Row, names: Names) -> str | None:

@@ -22,7 +22,8 @@ ROLES = {
     "gpt": "assistant",
     "tool": "tool",
 }
-_MAY_BE_EMPTY = ("system", "tool")
+# Of an assistant's turns only an answer to learn may be, and what it teaches is the linter's to judge.
+_MAY_BE_EMPTY = ("system", "tool", "assistant")
 # A turn that carries one of these means more than its text; leaving it out would train on something else.
 _UNREAD = ("tool_calls", "function_call", "reasoning_content", "reasoning", "thinking")
 
@@ -32,8 +33,13 @@ def is_turns(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, (list, tuple))
 
 
-def conversation(value: object, column: str) -> Turns:
+def conversation(value: object, column: str, *, answered: bool = False) -> Turns:
     """The turns of a conversation, as role and content or as from and value.
+
+    Args:
+        value: As the row has it.
+        column: Where it is from.
+        answered: Whether its last assistant turn is an answer, which may be empty.
 
     Raises:
         DataRefusal: It is no list of turns, or a turn has no known role or no text.
@@ -42,7 +48,11 @@ def conversation(value: object, column: str) -> Turns:
         raise DataRefusal(f"{quoted(column)} is {kind(value)}, not a list of turns.")
     if not value:
         raise DataRefusal(f"{quoted(column)} has no turns.")
-    return tuple([_message(turn, number, column) for number, turn in enumerate(value, 1)])
+    turns = tuple([_message(turn, number, column) for number, turn in enumerate(value, 1)])
+    said = [number for number, turn in enumerate(turns, 1) if turn.role == "assistant"]
+    for number in said[:-1] if answered else said:
+        text(turns[number - 1].content, column, number)
+    return turns
 
 
 def is_sharegpt(value: object) -> bool:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from kernel_launcher.data.rows.faults import brief
+from kernel_launcher.data.rows.faults import brief, counted
 from kernel_launcher.data.rows.messages import kind
 
 if TYPE_CHECKING:
@@ -219,5 +219,5 @@ def _json_problem(error: Exception) -> str:
 
 def _csv_row(header: list[str], cells: list[str]) -> Row:
     if len(cells) != len(header):
-        return Broken(f"it has {len(cells)} cells and the header has {len(header)}.")
+        return Broken(f"it has {counted(len(cells), 'cell')} and the header has {len(header)}.")
     return {name: cell or None for name, cell in zip(header, cells, strict=True) if name}

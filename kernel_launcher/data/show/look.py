@@ -15,7 +15,7 @@ from kernel_launcher.data.chat.compare import sides
 from kernel_launcher.data.chat.mark import Marker
 from kernel_launcher.data.lint import Linter, not_allowed
 from kernel_launcher.data.rows.examples import Preference, Text
-from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, no_rows, refused_rows
+from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, counted, no_rows, refused_rows
 from kernel_launcher.data.rows.formats import RowReader
 from kernel_launcher.data.show.tokens import token_rows
 from kernel_launcher.data.show.view import DataView, Part, Row
@@ -223,7 +223,7 @@ class Look:
 def _why(lost: LostRow, method: Method) -> str:
     if method.too_long == "refuse" and lost.length > most_tokens(method):
         return "is too long, which refuses the run"
-    return _WHY[lost.reason].format(lost="1 token" if lost.lost == 1 else f"{lost.lost:,} tokens")
+    return _WHY[lost.reason].format(lost=counted(lost.lost, "token"))
 
 
 def _named(example: Example) -> list[tuple[str, Messages | PromptCompletion | Text]]:

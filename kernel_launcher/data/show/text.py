@@ -9,6 +9,7 @@ from __future__ import annotations
 from textwrap import indent
 from typing import TYPE_CHECKING
 
+from kernel_launcher.data.rows.faults import counted
 from kernel_launcher.data.show.visible import CONTROL, CUT, TRAINED, foreign, visible, visible_pieces
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ _STATES: Mapping[State, tuple[tuple[str, str], str]] = {
 
 def headline(view: DataView) -> str:
     """What was looked at, for which model."""
-    rows = f"{view.rows_seen:,} rows" if view.complete else f"the first {view.rows_seen:,} rows"
+    rows = counted(view.rows_seen, "row") if view.complete else f"the first {counted(view.rows_seen, 'row')}"
     return f"{visible(view.source)} for {visible(view.model)}: {rows}"
 
 
 def settings(view: DataView) -> str:
     """What decides which tokens there are, and which are trained."""
-    formats = ", ".join(f"{count:,} {name}" for name, count in view.formats.items())
+    formats = ", ".join(f"{name}: {counted(count, 'row')}" for name, count in view.formats.items())
     asked = ", ".join(f"{key} = {visible(str(value))}" for key, value in view.settings.items())
     return f"{formats}; {asked}"
 
@@ -52,10 +53,10 @@ def figures(view: DataView) -> list[tuple[str, str]]:
         ("p95", f"{found['p95']:,}"),
         ("max", f"{found['max']:,}"),
         ("trained", f"{share:.0%}"),
-        ("cut", f"{found['cut']:,} rows{in_answers}"),
+        ("cut", f"{counted(found['cut'], 'row')}{in_answers}"),
     ]
     dropped = found["dropped_by_reason"].items()
-    said += [("left out", f"{count:,} rows ({reason.replace('_', ' ')})") for reason, count in dropped]
+    said += [("left out", f"{counted(count, 'row')} ({reason.replace('_', ' ')})") for reason, count in dropped]
     said.append((f"padding at micro batch {view.micro_batch_size}", f"{found['padding_share']:.0%}"))
     if found["packing_saves"] is not None:
         said.append(("packing", f"{found['packing_rows']:.1f} rows a sequence, saves {found['packing_saves']:.0%}"))
@@ -66,7 +67,9 @@ def finding_line(finding: Finding) -> str:
     """One finding: what, where, and what to do."""
     rows = ", ".join(f"{row:,}" for row in finding.rows[:_NAMED_ROWS])
     more = finding.count - min(len(finding.rows), _NAMED_ROWS)
-    where = f" (rows {rows}{f' and {more:,} more' if more > 0 else ''})" if rows else ""
+    where = (
+        f" (row{'s' if finding.count > 1 else ''} {rows}{f' and {more:,} more' if more > 0 else ''})" if rows else ""
+    )
     return visible(f"{finding.message}{where} {finding.fix}".rstrip())
 
 
@@ -74,7 +77,7 @@ def kind_line(view: DataView) -> str:
     """Which rows are shown, of how many."""
     if not view.of_kind:
         return f"No row is {view.kind}." if view.kind in ("cut", "suspicious") else "No row."
-    return f"{view.kind}: {len(view.rows):,} of {view.of_kind:,} rows"
+    return f"{view.kind}: {len(view.rows):,} of {counted(view.of_kind, 'row')}"
 
 
 def row_line(row: Row) -> str:
@@ -87,7 +90,7 @@ def counts_line(part: Part) -> str:
     counts = part.counts
     name = f"{part.name}: " if part.name else ""
     cut = f", {counts['cut']:,} cut" if counts["cut"] else ""
-    return f"{name}{counts['tokens']:,} tokens, {counts['trained']:,} trained{cut}"
+    return f"{name}{counted(counts['tokens'], 'token')}, {counts['trained']:,} trained{cut}"
 
 
 def prompt_text(prompt: str) -> str:

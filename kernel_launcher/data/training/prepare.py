@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from kernel_launcher.data.chat.mark import Marker
-from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, listed, no_rows, refused, refused_rows
+from kernel_launcher.data.rows.faults import DataRefusal, RowFaults, counted, listed, no_rows, refused, refused_rows
 from kernel_launcher.data.rows.formats import RowReader
 from kernel_launcher.data.training.encoding import encode_texts, most_tokens, texts_of
 from kernel_launcher.data.training.table import PackedTable, Table, appearing
@@ -174,7 +174,7 @@ def _judge(tally: Tally, faults: RowFaults, rows: int, method: Method, source: s
 
 def _too_long(tally: Tally, rows: int, method: Method) -> Fault:
     reason = (
-        f"{tally.over_count:,} of {rows:,} rows are longer than {limits(method)} "
+        f"{tally.over_count:,} of {counted(rows, 'row')} are longer than {limits(method)} "
         f"({listed(tally.over, tally.over_count)}); the longest has {tally.lengths.longest:,} tokens."
     )
     fix = f'Raise {length_setting(method)}, or set too_long to "cut" or "drop".'
