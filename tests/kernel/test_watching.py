@@ -166,5 +166,5 @@ def test_the_list_shows_each_job_on_a_line(kernel: Kernel, job: FakeJob) -> None
 def test_logs_of_a_rank_that_wrote_none(kernel: Kernel, job: FakeJob) -> None:
     """No log is a sentence."""
     reply = kernel.run("%veri_logs watched --rank 5")
-    assert "watched-20250101-101010-ab12 has written no such log.\n" == reply.stdout
+    assert "rank 5 has written nothing.\n" == reply.stdout
     job.status("cancelled")
