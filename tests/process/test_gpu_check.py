@@ -37,9 +37,16 @@ def check(out: Path, *options: str, path: str = "") -> dict[str, Any]:
 
 
 def beside_plan(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Peak by plan, of the rows where they are more than 2 % apart."""
-    ratios = {f"{row['group']}: {row['name']}": row["peak_bytes"] / row["planned_bytes"] for row in rows}
-    return {name: ratio for name, ratio in ratios.items() if ratio != pytest.approx(1, rel=0.02)}
+    """Peak by plan, of the rows where they are more than 2 % apart; where ranks meet, 5 %.
+
+    There gloo's threads let go of what has travelled, now and then a moment late: 1.026 in one run of about forty.
+    """
+    found = {}
+    for row in rows:
+        ratio = row["peak_bytes"] / row["planned_bytes"]
+        if ratio != pytest.approx(1, rel=0.05 if row["group"] == "together" else 0.02):
+            found[f"{row['group']}: {row['name']}"] = ratio
+    return found
 
 
 def test_rank_0_of_eight_holds_what_was_planned(tmp_path: Path) -> None:
