@@ -25,6 +25,7 @@ class Answering:
         self.stdout = stdout
         self.asked: list[dict[str, Any]] = []
 
+    # ``input`` is what subprocess.run calls it.
     def __call__(self, command: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:  # noqa: A002
         assert command[1:] == ["-P", "-m", "kernel_launcher.tracker"]
         self.asked.append(json.loads(input))

@@ -79,10 +79,10 @@ class Planned:
             return self
         return replace(
             self,
-            peak_bytes=int(peak["total_bytes"]),
-            length=int(peak["length"]),
-            band_bytes=int(peak["band_bytes"]),
-            phase=str(peak["phase"]),
+            peak_bytes=peak["total_bytes"],
+            length=peak["length"],
+            band_bytes=peak["band_bytes"],
+            phase=peak["phase"],
         )
 
 
